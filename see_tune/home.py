@@ -1,0 +1,102 @@
+"""The home folder's layout: every path of a study is made here and nowhere else.
+
+<home>/                         --home, $SEE_TUNE_HOME, else ./runs
+├── mlflow.db  mlartifacts/     the local tracking store
+├── cache/                      rendered glyphs, decoded images
+└── studies/<name>/
+    ├── study.yaml              the spec as it was frozen
+    ├── optuna.db               the one truth about trials
+    ├── spool.db                what MLflow has yet to be told
+    ├── trials/<lineage>/       checkpoints
+    ├── summary.json  engine.log  lock
+    └── report.html
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """Where one study keeps what it has; nothing is created until `make`."""
+
+    root: Path
+
+    @property
+    def spec_file(self) -> Path:
+        return self.root / "study.yaml"
+
+    @property
+    def optuna_db(self) -> Path:
+        return self.root / "optuna.db"
+
+    @property
+    def spool_db(self) -> Path:
+        return self.root / "spool.db"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def report_file(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def engine_log(self) -> Path:
+        return self.root / "engine.log"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def ray_results(self) -> Path:
+        return self.root / "ray"
+
+    def trial(self, lineage: str) -> Path:
+        """The checkpoint folder of one lineage (a trial across all its resumes)."""
+        return self.root / "trials" / lineage
+
+    def make(self) -> StudyFolder:
+        self.root.mkdir(parents=True, exist_ok=True)
+        return self
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder that holds everything see-tune writes."""
+
+    root: Path
+
+    @property
+    def mlflow_db(self) -> Path:
+        return self.root / "mlflow.db"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        return self.root / "mlartifacts"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    def study(self, name: str) -> StudyFolder:
+        return StudyFolder(self.root / "studies" / name)
+
+
+def find_home(flag: Path | None = None) -> Home:
+    """The home that `--home`, then SEE_TUNE_HOME, then ./runs names, as an absolute path (relative ones break Ray)."""
+    return Home(Path(flag or os.environ.get("SEE_TUNE_HOME") or "runs").resolve())
+
+
+def dataset_places(name: str, root: str | Path | None = None) -> tuple[Path, ...]:
+    """Where dataset `name` is looked for, best first: the given root alone, or $SEE_TUNE_DATA/<name> and ./data/<name>."""
+    if root is not None:
+        return (Path(root).expanduser().resolve(),)
+    shared = os.environ.get("SEE_TUNE_DATA")
+    places = [Path(shared).expanduser() / name] if shared else []
+    return tuple(place.resolve() for place in [*places, Path("data") / name])
