@@ -1,0 +1,201 @@
+"""File -> upright RGB image -> crop -> normalised tensor.
+
+Training: RandomResizedCrop (area `crop_scale_min`..1, ratio 3/4..4/3) and horizontal flip. Evaluation: shorter side to
+`resize_size`, centre crop. What is random is computed from (seed, epoch, row, draw) by a counter-based generator, so an
+image is the same whichever worker makes it and however many there are.
+
+Crops stay uint8 until the batch is whole: a quarter of the bytes between processes, and one normalisation a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from see_tune.errors import DatasetError
+
+CROP_RATIO = (3 / 4, 4 / 3)
+CROP_TRIES = 10
+_RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_EXIF_ORIENTATION = 0x0112
+_EXIF_SIDEWAYS = frozenset({5, 6, 7, 8})
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a backbone wants its images.
+
+    image_size: side of the square crop, pixels.
+    resize_size: shorter side before the centre crop of the evaluation, at least image_size.
+    mean, std: of the normalisation, per RGB channel, of values in 0..1.
+    interpolation: bicubic or bilinear, both antialiased.
+    """
+
+    image_size: int = 224
+    resize_size: int = 256
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        if self.interpolation not in _RESAMPLING:
+            raise ValueError(f"interpolation {self.interpolation!r} is none of {', '.join(_RESAMPLING)}")
+        if not 0 < self.image_size <= self.resize_size:
+            raise ValueError(f"resize_size {self.resize_size} is smaller than image_size {self.image_size}: nothing to crop from")
+
+    @property
+    def resampling(self) -> Image.Resampling:
+        return _RESAMPLING[self.interpolation]
+
+    def evaluate(self, image: Image.Image) -> NDArray[np.uint8]:
+        """(S, S, 3) uint8: shorter side to `resize_size`, centre crop of S = `image_size`."""
+        image = resize_shorter(image, self.resize_size, self.resampling)
+        left, top = (round((side - self.image_size) / 2) for side in image.size)
+        return np.asarray(image.crop((left, top, left + self.image_size, top + self.image_size)))
+
+    def crop(self, image: Image.Image, box: tuple[float, float, float, float], *, flip: bool) -> NDArray[np.uint8]:
+        """(S, S, 3) uint8: `box` (left, top, right, bottom in pixels) scaled to S = `image_size`, mirrored where `flip`."""
+        crop = np.asarray(image.resize((self.image_size, self.image_size), self.resampling, box=box))
+        return crop[:, ::-1] if flip else crop
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """(B, S, S, 3) uint8 -> (B, 3, S, S) float32, contiguous, on the same device."""
+        mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(3, 1, 1)
+        std = torch.tensor(self.std, dtype=torch.float32, device=images.device).view(3, 1, 1)
+        floats = images.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+        return floats.mul_(1 / (255 * std)).sub_(mean / std)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """(3, S, S) float32: an image as it is evaluated and served."""
+        return self.normalise(torch.from_numpy(self.evaluate(image).copy()).unsqueeze(0))[0]
+
+
+def resize_shorter(image: Image.Image, side: int, resampling: Image.Resampling) -> Image.Image:
+    """The image with its shorter side at `side` pixels, its proportions kept."""
+    size = resized_size(image.size, side)
+    return image if size == image.size else image.resize(size, resampling)
+
+
+def resized_size(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """(width, height) after the shorter side became `side`; the longer one is rounded down, as torchvision does."""
+    width, height = size
+    return (side, max(side, side * height // width)) if width <= height else (max(side, side * width // height), side)
+
+
+def upright_size(path: Path) -> tuple[int, int]:
+    """(width, height) of the image at `path` once it is upright, from its header.
+
+    Raises:
+        DatasetError: as `open_rgb`, as far as the header shows it.
+    """
+    with _naming(path), Image.open(path) as image:
+        width, height = image.size
+        return (height, width) if image.getexif().get(_EXIF_ORIENTATION, 1) in _EXIF_SIDEWAYS else (width, height)
+
+
+def open_rgb(source: Path | BinaryIO) -> Image.Image:
+    """The image at a path or in a stream, upright (EXIF) and RGB: grey, palette, RGBA, CMYK and 16-bit ones included.
+
+    Raises:
+        DatasetError: the file is missing, is no image, is truncated, or is a decompression bomb; it names the file.
+    """
+    with _naming(source), Image.open(source) as image:
+        if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+            return _to_rgb(ImageOps.exif_transpose(image))
+        return _to_rgb(image)
+
+
+@contextmanager
+def _naming(source: Path | BinaryIO) -> Iterator[None]:
+    """Whatever a decoder raises, as a DatasetError that names the file."""
+    path = source if isinstance(source, Path) else "an image given as bytes"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DatasetError(
+            f"{path}: no such image. Compare the dataset's root with its files: see-tune datasets check"
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise DatasetError(
+            f"{path}: refused, it may be a decompression bomb ({error}). Make the picture smaller, or remove it"
+        ) from error
+    except Exception as error:  # on foreign bytes a decoder raises anything: OSError, SyntaxError, struct.error, zlib.error, ...
+        raise DatasetError(
+            f"{path}: does not decode ({type(error).__name__}: {error}). Replace it, "
+            "or drop such images with dataset.on_corrupt: skip"
+        ) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        image.load()
+        return image
+    if image.mode.startswith("I"):
+        # 16-bit grey; .convert alone would clip everything above 255 to white.
+        image = Image.fromarray((np.asarray(image, np.int64).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # what Pillow asks for, with a warning, before the palette is dropped
+    return image.convert("RGB")
+
+
+def uniforms(seed: int, epoch: int, rows: NDArray[np.int64], draws: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """(B, count) numbers in [0, 1), a pure function of (seed, epoch, row, draw, column).
+
+    A counter-based generator: SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) chained over the parts of the counter.
+
+    rows: (B,) the images. draws: (B,) how often each was drawn before in this epoch.
+    """
+    state = _mix(np.full(len(rows), seed % 2**64, np.uint64))
+    for part in (np.full(len(rows), epoch), rows, draws):
+        state = _mix(state ^ part.astype(np.uint64))
+    columns = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (_mix(state[:, None] + columns) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+CROP_UNIFORMS = 2 * CROP_TRIES + 3
+
+
+def random_crop(
+    uniform: NDArray[np.float64], width: int, height: int, scale_min: float
+) -> tuple[tuple[float, float, float, float], bool]:
+    """RandomResizedCrop's box (left, top, right, bottom) and whether the coin for the flip fell so.
+
+    uniform: (CROP_UNIFORMS,) numbers in [0, 1): an area and a ratio for each try, two for the place, one for the flip.
+    The sides and the place are not rounded to pixels. When no try fits, the largest centre crop of an allowed ratio is taken.
+    """
+    across, down, coin = uniform[2 * CROP_TRIES :].tolist()
+    crop_width, crop_height = _fitting_crop(uniform[: 2 * CROP_TRIES].tolist(), width, height, scale_min)
+    if crop_width == 0:
+        crop_width, crop_height = min(width, height * CROP_RATIO[1]), min(height, width / CROP_RATIO[0])
+        across = down = 0.5
+    left, top = across * (width - crop_width), down * (height - crop_height)
+    # Clamped, because a rounded sum one ulp past the image's edge is an error in Pillow.
+    return (left, top, min(left + crop_width, width), min(top + crop_height, height)), coin < 0.5
+
+
+def _fitting_crop(uniform: list[float], width: int, height: int, scale_min: float) -> tuple[float, float]:
+    low, high = math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])
+    for area_draw, ratio_draw in zip(uniform[::2], uniform[1::2], strict=True):
+        area = width * height * (scale_min + (1 - scale_min) * area_draw)
+        ratio = math.exp(low + (high - low) * ratio_draw)
+        crop_width, crop_height = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if crop_width <= width and crop_height <= height:
+            return crop_width, crop_height
+    return 0.0, 0.0

@@ -1,0 +1,96 @@
+"""The check of a dataset: undecodable images, twins across the split, counts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from see_tune.data import inspection
+from see_tune.data.inspection import check_table, contact_sheet, drop_undecodable, find_undecodable
+from see_tune.data.table import ImageTable, build_table
+from see_tune.errors import DatasetError
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def table(make_pictures: Make) -> ImageTable:
+    """Two training classes of two images and one test class of three."""
+    paths = ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "c/2.jpg", "c/3.jpg"]
+    return build_table("folder", make_pictures(*paths), paths, [path[0] for path in paths], ["train"] * 4 + ["test"] * 3)
+
+
+def test_a_sound_dataset_has_no_problems(table: ImageTable, tmp_path: Path) -> None:
+    check = check_table(table, cache=tmp_path / "cache")
+    assert check.problems == ()
+    assert (check.images, check.classes) == ({"train": 4, "validation": 0, "test": 3}, {"train": 2, "validation": 0, "test": 1})
+    assert (check.smallest, check.largest) == (("a", 2), ("c", 3))
+
+
+def test_every_image_that_does_not_decode_is_named_and_counted(table: ImageTable, tmp_path: Path) -> None:
+    table.file(1).write_bytes(b"")
+    table.file(4).write_text("text")
+    table.file(5).unlink()
+    check = check_table(table, cache=tmp_path / "cache")
+    assert [error.partition(": ")[0] for error in check.undecodable] == [str(table.file(row)) for row in (1, 4, 5)]
+    assert check.problems[0].startswith("3 of 7 images do not decode:\n")
+
+
+def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table: ImageTable, tmp_path: Path) -> None:
+    shutil.copy(table.file(0), table.file(5))
+    shutil.copy(table.file(2), table.file(3))
+    check = check_table(table, cache=tmp_path / "cache")
+    assert check.straddling == (("a/1.jpg", "c/2.jpg"),)
+    assert "1 pictures are both in training and in test" in check.problems[0]
+
+
+def test_one_training_class_is_a_problem(make_pictures: Make, tmp_path: Path) -> None:
+    table = build_table("folder", make_pictures("a/1.jpg", "a/2.jpg"), ["a/1.jpg", "a/2.jpg"], ["a", "a"], ["train"] * 2)
+    assert "one training class" in check_table(table, cache=tmp_path / "cache").problems[0]
+
+
+def test_images_are_decoded_once_until_a_file_changes(table: ImageTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_undecodable(table, cache=tmp_path / "cache") == {}
+    opened: list[Path] = []
+    monkeypatch.setattr(inspection, "open_rgb", opened.append)
+    find_undecodable(table, cache=tmp_path / "cache")
+    assert opened == []
+    table.file(0).write_bytes(b"changed")
+    find_undecodable(table, cache=tmp_path / "cache")
+    assert len(opened) == len(table)
+
+
+def test_skipping_drops_the_rows_and_reports_their_number(table: ImageTable, tmp_path: Path) -> None:
+    table.file(2).write_bytes(b"")
+    kept = drop_undecodable(table, cache=tmp_path / "cache")
+    assert kept.paths == tuple(path for path in table.paths if path != "b/1.jpg")
+    assert kept.notes == ("1 of 7 images do not decode and were dropped (on_corrupt: skip): b/1.jpg",)
+
+
+def test_a_dataset_of_which_nothing_decodes_is_an_error(table: ImageTable, tmp_path: Path) -> None:
+    for row in range(len(table)):
+        table.file(row).write_bytes(b"")
+    with pytest.raises(DatasetError, match="none of the 7 images of folder decodes"):
+        drop_undecodable(table, cache=tmp_path / "cache")
+
+
+def test_progress_is_told_image_by_image(table: ImageTable, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    check_table(table, cache=tmp_path / "cache", progress=lambda done, total: told.append((done, total)))
+    assert told == [(done, 7) for done in range(1, 8)]
+
+
+def test_glyphs_are_sound(glyph_table: ImageTable, tmp_path: Path) -> None:
+    assert check_table(glyph_table, cache=tmp_path).problems == ()
+
+
+def test_a_contact_sheet_shows_each_row_in_its_square(glyph_table: ImageTable) -> None:
+    sheet = contact_sheet(glyph_table, np.array([0, 1, 2]), columns=2, side=32)
+    assert sheet.size == (64, 64)
+    pixels = np.load(glyph_table.pixels or Path(), mmap_mode="r")
+    assert np.array_equal(np.asarray(sheet)[:32, 32:], pixels[1])
+    assert np.asarray(sheet)[32:, 32:].min() == 255
