@@ -1,0 +1,120 @@
+"""A training step with SEE against the same step without, printed as ratios: what SEE costs where it is used.
+
+    python tests/benchmarks/bench_step.py [--threads 2] [--device auto] [--pairs 8] [--resnet-batch 90]
+
+n 8 and share 0.4 (the published end of the pace), Proxy Anchor on ResNet-50 at 224 px and normalised softmax on the glyphs' backbone.
+Steps alternate, and a ratio is the median over neighbouring pairs, so that other work on the machine hits both sides alike.
+On CUDA times are those of events, and the host's time for enqueuing a step is printed beside: a synchronisation would show there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from see_tune.spec.models import TrialSpec
+from see_tune.training.parts import make_loss, make_model, make_preprocessing, make_state, pick_device
+from see_tune.training.state import TrainingState
+
+WARMUP_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    backbone: str
+    loss: str
+    embedding_dim: int
+    classes: int
+    batch: int
+    at_most: float
+
+
+def spec_of(case: Case, *, see: bool) -> TrialSpec:
+    return TrialSpec.model_validate(
+        {
+            "dataset": {"name": "glyphs"},
+            "model": {"backbone": case.backbone, "weights": "none", "embedding_dim": case.embedding_dim},
+            "loss": {"name": case.loss},
+            "see": {"enabled": see, "n_aug": 8, "pace": {"shape": "constant", "end_share": 0.4}},
+            "train": {"batch_size": case.batch, "freeze_backbone_epochs": 0},
+        }
+    )
+
+
+def build(case: Case, device: torch.device, *, see: bool) -> TrainingState:
+    spec = spec_of(case, see=see)
+    state = make_state(spec, make_model(spec, make_preprocessing(spec), weights="none"), make_loss(spec, case.classes), device)
+    state.begin_epoch(1)
+    return state
+
+
+def timed_step(state: TrainingState, images: Tensor, labels: Tensor) -> tuple[float, float]:
+    """(duration, host's part of it) of one step, in ms."""
+    if state.device.type != "cuda":
+        started = time.perf_counter()
+        state.step(images, labels, 1)
+        duration = (time.perf_counter() - started) * 1e3
+        return duration, duration
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    begin.record()
+    state.step(images, labels, 1)
+    end.record()
+    host = (time.perf_counter() - started) * 1e3
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end), host
+
+
+def peak_mb(state: TrainingState, images: Tensor, labels: Tensor) -> float:
+    torch.cuda.reset_peak_memory_stats()
+    state.step(images, labels, 1)
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+def measure(case: Case, device: torch.device, pairs: int) -> None:
+    off, on = (build(case, device, see=see) for see in (False, True))
+    size = make_preprocessing(off.spec).image_size
+    images = torch.randn(case.batch, 3, size, size, device=device)
+    labels = (torch.arange(case.batch, device=device) // 2) % case.classes
+    for _ in range(WARMUP_STEPS):
+        for state in (off, on):
+            state.step(images, labels, 1)
+    times = [(timed_step(off, images, labels), timed_step(on, images, labels)) for _ in range(pairs)]
+    ratio = statistics.median(with_see[0] / without[0] for without, with_see in times)
+    without, with_see = (statistics.median(pair[side][0] for pair in times) for side in (0, 1))
+    print(f"{case.name}: {without:.1f} ms without SEE, {with_see:.1f} with: {ratio:.3f} x (at most {case.at_most})")
+    if device.type == "cuda":
+        hosts = [statistics.median(pair[side][1] for pair in times) for side in (0, 1)]
+        memory = [peak_mb(state, images, labels) for state in (off, on)]
+        print(
+            f"  host {hosts[0]:.1f} ms, {hosts[1]:.1f} with SEE; peak {memory[0]:.0f} MB, {memory[1] - memory[0]:+.0f} with SEE"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--resnet-batch", type=int, default=None, help="default: 90 on CUDA, 12 on a CPU")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    device = pick_device(arguments.device)
+    batch = arguments.resnet_batch or (90 if device.type == "cuda" else 12)
+    print(f"{device}, {arguments.threads} threads, torch {torch.__version__}")
+    for case, pairs in (
+        (Case("glyphnet, 32 px, batch 90, D 16", "glyphnet", "nsoftmax", 16, 100, 90, 1.25), 10 * arguments.pairs),
+        (Case(f"resnet50, 224 px, batch {batch}, D 512", "resnet50", "proxy_anchor", 512, 98, batch, 1.02), arguments.pairs),
+    ):
+        measure(case, device, pairs)
+
+
+if __name__ == "__main__":
+    main()
