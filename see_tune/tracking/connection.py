@@ -1,0 +1,115 @@
+"""The one way to MLflow: a sqlite file in the home folder (``local``), or a server (``http://host:port``).
+
+mlflow's import takes seconds, so it happens inside `connect`, in whichever thread asks first. Before it, the process is
+told what mlflow reads from its environment: no telemetry, no retries of its own (seven of them would hold a call for four
+minutes; the spool is what retries here), no progress bars and no links on the terminal. What the user has set stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from see_tune.errors import SpecError, StudyError, TrackingError
+from see_tune.home import Home
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+LOCAL = "local"
+
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_UV_AUTO_DETECT": "false",
+}
+_UI_ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+_LOGGERS = ("mlflow", "alembic", "urllib3")
+
+
+def store_uri(home: Home, uri: str) -> str:
+    """What MLflow itself calls the store that `uri` names; for ``mlflow.set_tracking_uri`` in a user's own script."""
+    return f"sqlite:///{home.mlflow_db}" if uri == LOCAL else uri
+
+
+def connect(home: Home, uri: str) -> MlflowClient:
+    """A client of the store that `uri` names; the local one is created, or migrated to this mlflow, where it must be.
+
+    A server is not asked anything yet: one that is away shows at the first call.
+
+    Raises:
+        TrackingError: the local file is no database that this mlflow can use.
+    """
+    silence()
+    from mlflow import MlflowClient
+
+    if uri == LOCAL:
+        _make_local_store(home)
+    return MlflowClient(tracking_uri=store_uri(home, uri), registry_uri=store_uri(home, uri))
+
+
+def silence() -> None:
+    """Keep mlflow off the network and off the terminal; its log lines go to the handlers the program has, if it has any."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            logger.addHandler(logging.NullHandler())  # without any handler, Python prints warnings on stderr
+    warnings.filterwarnings("ignore", module=r"(mlflow|alembic)\b")
+
+
+def ui_command(home: Home, uri: str = LOCAL, *, port: int = 5000) -> list[str]:
+    """The command of MLflow's web UI over this home, for this machine alone; to be executed without a shell.
+
+    Raises:
+        StudyError: nothing was tracked in this home yet.
+        SpecError: `uri` is a server, whose UI is already there.
+    """
+    if uri != LOCAL:
+        raise SpecError(f"tracking.uri is {uri}: that server shows its own UI; open {uri} in a browser")
+    if not home.mlflow_db.exists():
+        raise StudyError(f"{home.mlflow_db} does not exist: no study of this home was tracked yet; see-tune run FILE makes one")
+    return [
+        *("env", *(f"{name}={value}" for name, value in _UI_ENVIRONMENT.items())),
+        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", store_uri(home, LOCAL), "--artifacts-destination", str(home.mlflow_artifacts)),
+    ]
+
+
+def _make_local_store(home: Home) -> None:
+    """Create or migrate the sqlite file, one process at a time: eight that open a fresh file at once would break it."""
+    from alembic.util import CommandError
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    home.root.mkdir(parents=True, exist_ok=True)
+    with FileLock(home.mlflow_db.with_suffix(".lock")):
+        try:
+            _open_or_migrate(store_uri(home, LOCAL), home.mlflow_artifacts.as_uri())
+        except (MlflowException, SQLAlchemyError, CommandError) as error:
+            raise TrackingError(
+                f"{home.mlflow_db} cannot be used by this mlflow: {error}; a file that an mlflow 3 wrote can; "
+                f"move it away to start a new one, or install the newer mlflow that wrote it"
+            ) from error
+
+
+def _open_or_migrate(database: str, artifacts: str) -> None:
+    from mlflow.db import upgrade
+    from mlflow.exceptions import MlflowException
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    try:
+        SqlAlchemyStore(database, artifacts)  # creates what is not there yet
+    except MlflowException:  # the schema of another mlflow
+        upgrade.callback(database)
+        SqlAlchemyStore(database, artifacts)

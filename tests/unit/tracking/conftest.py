@@ -1,0 +1,63 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from see_tune.home import Home
+from see_tune.tracking.connection import connect
+from see_tune.tracking.registry import Candidate
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """One store for the tests of a file (making one takes seconds): each test has its own study or dataset in it."""
+    return Home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def client(home: Home) -> Iterator[MlflowClient]:
+    return connect(home, "local")
+
+
+@pytest.fixture
+def candidate(request: pytest.FixtureRequest) -> Callable[..., Candidate]:
+    """A candidate of this test's own dataset, with what is given changed."""
+
+    def make(validation: float = 0.5, **changed: Any) -> Candidate:
+        values = {
+            "study": "a-study",
+            "dataset": request.node.name,
+            "objective": "val_recall_at_1",
+            "fingerprint": "f1",
+            "split_hash": "s1",
+            "protocol": "honest",
+            "crop": "32",
+            "backbone": "glyphnet",
+            "embedding_dim": 16,
+            "test": {"test/recall_at_1": 0.4},
+            "test_mean": {"test/recall_at_1": 0.39},
+        }
+        return Candidate(**{**values, "validation": validation, **changed})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small untrained model as a study writes it."""
+    from see_tune.data.transforms import Preprocessing
+    from see_tune.models import build_model
+    from see_tune.spec.models import TrialSpec
+    from see_tune.tracking.model_folder import write_model_folder
+
+    spec = TrialSpec.model_validate(
+        {
+            "dataset": {"name": "glyphs", "root": "/home/someone/pictures"},
+            "model": {"backbone": "glyphnet", "weights": "none", "embedding_dim": 16},
+        }
+    )
+    model = build_model(backbone="glyphnet", embedding_dim=16, image_size=32, seed=3)
+    folder = tmp_path_factory.mktemp("study") / "final"
+    return write_model_folder(folder, model, spec.model_dump_json(by_alias=True), Preprocessing(32, 36))
