@@ -1,0 +1,19 @@
+"""Ray and Optuna at work: the ledger, the searcher over it, the runner.
+
+Ray reads its settings when it is imported, so they are set here, before any module of this room imports it.
+"""
+
+import os
+import secrets
+
+os.environ.update(
+    RAY_USAGE_STATS_ENABLED="0",
+    RAY_AIR_NEW_OUTPUT="0",
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1",
+    TUNE_DISABLE_SIGINT_HANDLER="1",  # the study's own handler stops the desk
+    TUNE_GLOBAL_CHECKPOINT_S="100000",  # Ray's snapshot is a record of nothing here
+)
+if "RAY_AUTH_MODE" not in os.environ:
+    # Even a local Ray takes commands from whoever reaches its ports: a token of this process alone closes them.
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))

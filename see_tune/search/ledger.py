@@ -1,0 +1,348 @@
+"""The ledger: the Optuna storage of one study, and the one truth about its trials.
+
+A row is one Optuna trial. Its *lineage* (``t017``) names the piece of work and its checkpoint folder; a piece of work that
+was cut is enqueued again under the same lineage, and the cut row is marked *superseded* and counts for nothing: not for the
+sampler, the pruner, the budget or any table. So whatever is killed, each lineage finishes once.
+
+Two kinds of rows, in two Optuna studies of the same storage:
+
+    <study>          searched rows: Optuna's sampler chooses their values, its pruner judges them
+    <study>/final    planned rows: the SEE-off baseline, the re-ranking and the final runs; nothing is sampled
+
+Ray is not known here, and nothing but this module (and the report's figures) knows Optuna.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from see_tune.results import EpochResult, TrialResult
+from see_tune.spec.models import PrunerSpec, SamplerSpec
+from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value
+
+_LINEAGE, _PLAN, _SUPERSEDED, _RESULT, _DURATION = "lineage", "plan", "superseded", "result", "duration_s"
+_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+_LARGEST_GRID = 10_000
+_DUPLICATES_IN_A_ROW = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One piece of work, handed out.
+
+    number: the Optuna trial's number.
+    lineage: what it is called, and its checkpoint folder.
+    values: the searched values of a searched row.
+    plan: what a planned row was enqueued with.
+    """
+
+    number: int
+    lineage: str
+    values: Mapping[str, Value]
+    plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FinishedRow(Row):
+    """A row with its end.
+
+    value: the objective at its best epoch; None unless it is complete.
+    duration_s: seconds of training over all its resumes.
+    """
+
+    result: TrialResult
+    value: float | None
+    duration_s: float
+    ended_at: datetime | None = None
+
+
+class _WithoutSuperseded(BasePruner):
+    """A pruner that does not see superseded rows, whose rung values would compete with their own successors."""
+
+    def __init__(self, pruner: BasePruner) -> None:
+        self.pruner = pruner
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        return self.pruner.prune(_StudyView(study), trial)  # type: ignore[arg-type]
+
+
+class _StudyView:
+    """An Optuna study less its superseded trials."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self._study = study
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    def get_trials(self, deepcopy: bool = True, states: tuple[TrialState, ...] | None = None) -> list[FrozenTrial]:
+        return [trial for trial in self._study.get_trials(deepcopy, states) if _SUPERSEDED not in trial.user_attrs]
+
+
+class Ledger:
+    """Rows of one Optuna study: handed out, reported to, told, and re-queued after a cut."""
+
+    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampled: bool = False) -> None:
+        self._study = study
+        self._space = space
+        self._sampled = sampled
+        self._discrete = space is not None and all(finite_values(parameter.domain) is not None for parameter in space.parameters)
+        self._open: dict[str, Trial] = {}
+
+    # Handing out
+
+    def ask(self) -> Row | None:
+        """The next row: what is enqueued first, then, for a searched study, what the sampler suggests.
+
+        A point of a discrete space that was tried before is answered from the storage: its row is dropped and costs nothing.
+
+        None: nothing is enqueued and nothing is to be sampled, or 20 points in a row had been tried before.
+        """
+        for _ in range(_DUPLICATES_IN_A_ROW):
+            if not self._sampled and not self._waiting():
+                return None
+            trial = self._study.ask()
+            lineage = trial.user_attrs.get(_LINEAGE) or self._next_lineage()
+            trial.set_user_attr(_LINEAGE, lineage)
+            values = self._suggest(trial, self._space) if self._space else {}
+            row = Row(trial.number, lineage, values, trial.user_attrs.get(_PLAN, {}))
+            self._open[lineage] = trial
+            if not (self._discrete and self._was_tried(row)):
+                return row
+            self._drop(lineage)
+        return None
+
+    def enqueue(self, values: Mapping[str, Value]) -> None:
+        """A point to be tried before anything is sampled; one that the ledger holds already is left alone."""
+        self._study.enqueue_trial(dict(values), skip_if_exists=True)
+
+    def plan(self, lineage: str, plan: Mapping[str, Any]) -> None:
+        """Enqueue a planned row, unless the ledger holds its lineage already (waiting, running or finished)."""
+        if lineage not in {trial.user_attrs.get(_LINEAGE) for trial in self._rows()}:
+            self._study.enqueue_trial({}, user_attrs={_LINEAGE: lineage, _PLAN: dict(plan)})
+
+    def _suggest(self, trial: Trial, space: Space) -> dict[str, Value]:
+        known: dict[str, Value] = dict(space.fixed)
+        for parameter in space.parameters:
+            if parameter.active(known):
+                known[parameter.name] = _suggest_value(trial, parameter.name, parameter.domain)
+        return {parameter.name: known[parameter.name] for parameter in space.parameters if parameter.name in known}
+
+    def _next_lineage(self) -> str:
+        # Distinct lineages, not rows: a row that was cut and enqueued again is the same piece of work.
+        lineages = {trial.user_attrs.get(_LINEAGE) for trial in self._study.get_trials(deepcopy=False)} - {None}
+        return f"t{len(lineages):03d}"
+
+    # Taking back
+
+    def report(self, lineage: str, epoch: int, value: float, *, replayed: bool = False) -> bool:
+        """Record the objective after an epoch; True when the pruner ends the row here.
+
+        Idempotent by epoch. A replayed epoch writes its rung (`should_prune` does that, not `report`), and its verdict,
+        which was given before the cut, is not given again.
+        """
+        trial = self._open[lineage]
+        trial.report(value, epoch)
+        return trial.should_prune() and not replayed
+
+    def tell(self, lineage: str, result: TrialResult) -> None:
+        """Close a row with how it ended; an interrupted one goes back into the queue."""
+        trial = self._open.pop(lineage)
+        if result.status == "interrupted":
+            self._requeue(self._frozen(trial.number))
+            return
+        trial.set_user_attr(_DURATION, sum(epoch.duration_s for epoch in result.epochs))
+        trial.set_user_attr(_RESULT, _without_history(result).to_json())
+        match result.status:
+            case "complete":
+                self._study.tell(trial, result.best_value)
+            case "pruned":
+                self._study.tell(trial, state=TrialState.PRUNED)
+            case "failed":
+                self._study.tell(trial, state=TrialState.FAIL)
+
+    # After a cut
+
+    def requeue_interrupted(self) -> tuple[str, ...]:
+        """Enqueue again whatever a dead driver left RUNNING, under its own lineage, so that no row stays RUNNING."""
+        cut = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
+        for trial in cut:
+            self._requeue(trial)
+        self._open.clear()
+        return tuple(str(trial.user_attrs.get(_LINEAGE, f"row {trial.number}")) for trial in cut)
+
+    def _requeue(self, trial: FrozenTrial) -> None:
+        # First the successor, then the end of the cut row: a kill between the two repeats this, and the check for a
+        # waiting row keeps it from being enqueued twice.
+        lineage = trial.user_attrs.get(_LINEAGE)
+        if lineage is None or lineage not in {waiting.user_attrs.get(_LINEAGE) for waiting in self._waiting()}:
+            attrs = {key: trial.user_attrs[key] for key in (_LINEAGE, _PLAN) if key in trial.user_attrs}
+            self._study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params}, user_attrs=attrs)
+        self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
+        self._study.tell(trial.number, state=TrialState.FAIL)
+
+    # Reading
+
+    def finished(self) -> tuple[FinishedRow, ...]:
+        """Every row that ended, in the order of its lineage; superseded rows are not rows."""
+        rows = [self._finished_row(trial) for trial in self._rows() if trial.state in _FINISHED]
+        return tuple(sorted(rows, key=lambda row: row.lineage))
+
+    def started(self) -> int:
+        """How many rows were handed out and not superseded: what a budget of trials counts."""
+        return sum(trial.state != TrialState.WAITING for trial in self._rows())
+
+    def waiting_lineages(self) -> tuple[str, ...]:
+        """Rows that were cut and wait to go on; they belong to the budget already."""
+        return tuple(trial.user_attrs[_LINEAGE] for trial in self._waiting() if _LINEAGE in trial.user_attrs)
+
+    def history(self, lineage: str) -> dict[int, float]:
+        """Epoch -> objective of the living row of a lineage."""
+        return next((dict(t.intermediate_values) for t in self._rows() if t.user_attrs.get(_LINEAGE) == lineage), {})
+
+    def _was_tried(self, row: Row) -> bool:
+        tried = (other for other in self.finished() if other.values == row.values)
+        return any(other.result.status in ("complete", "pruned") for other in tried)
+
+    def _drop(self, lineage: str) -> None:
+        trial = self._open.pop(lineage)
+        trial.set_user_attr(_SUPERSEDED, True)
+        self._study.tell(trial, state=TrialState.FAIL)
+
+    def _rows(self) -> list[FrozenTrial]:
+        return [trial for trial in self._study.get_trials(deepcopy=False) if _SUPERSEDED not in trial.user_attrs]
+
+    def _waiting(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def _finished_row(self, trial: FrozenTrial) -> FinishedRow:
+        told = trial.user_attrs.get(_RESULT)
+        result = TrialResult.from_json(told) if told else TrialResult("failed", cause="its end was not recorded")
+        return FinishedRow(
+            trial.number,
+            str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")),
+            trial.params,
+            trial.user_attrs.get(_PLAN, {}),
+            result,
+            trial.value if trial.state == TrialState.COMPLETE else None,
+            float(trial.user_attrs.get(_DURATION, 0.0)),
+            trial.datetime_complete,
+        )
+
+
+def open_search_ledger(
+    storage: str, study: str, space: Space, *, sampler: SamplerSpec, pruner: PrunerSpec, grace_epochs: int
+) -> Ledger:
+    """The ledger of the searched rows of `study`, created if it does not exist.
+
+    storage: an Optuna storage URL (``sqlite:////abs/path``, ``postgresql+psycopg://...``).
+    grace_epochs: no row is judged before this epoch.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    opened = optuna.create_study(storage=storage, study_name=study, direction="maximize", load_if_exists=True)
+    opened.pruner = _WithoutSuperseded(_build_pruner(pruner, grace_epochs))
+    opened.sampler = _build_sampler(sampler, space, len(opened.get_trials(deepcopy=False)))
+    ledger = Ledger(opened, space, sampled=sampler.name != "grid")
+    if sampler.name == "grid":
+        for point in grid_points(space):
+            ledger.enqueue(point)
+    return ledger
+
+
+def open_final_ledger(storage: str, study: str) -> Ledger:
+    """The ledger of the planned rows of `study`: baseline, re-ranking, final runs."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    opened = optuna.create_study(storage=storage, study_name=f"{study}/final", direction="maximize", load_if_exists=True)
+    opened.pruner = NopPruner()
+    opened.sampler = RandomSampler()
+    return Ledger(opened)
+
+
+def _build_pruner(spec: PrunerSpec, grace_epochs: int) -> BasePruner:
+    match spec.name:
+        case "asha":
+            return SuccessiveHalvingPruner(min_resource=grace_epochs, reduction_factor=spec.reduction_factor)
+        case "median":
+            return MedianPruner(n_startup_trials=4, n_warmup_steps=grace_epochs - 1)
+        case "none":
+            return NopPruner()
+
+
+def _build_sampler(spec: SamplerSpec, space: Space, trials_so_far: int) -> BaseSampler:
+    # A second process with the same seed on the same storage would suggest the same points again.
+    seed = zlib.crc32(f"{spec.seed}/{trials_so_far}".encode())
+    conditional = any(parameter.when for parameter in space.parameters)
+    match spec.name:
+        case "tpe":
+            # Without `group`, a conditional space is sampled jointly only where all trials have all parameters.
+            return TPESampler(seed=seed, group=conditional, multivariate=True, constant_liar=True)
+        case "random":
+            return RandomSampler(seed=seed)
+        case "grid":
+            return RandomSampler(seed=seed)  # every point of the product is enqueued; nothing is left to sample
+        case "qmc":
+            with warnings.catch_warnings():  # Optuna has called it experimental since 3.0
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                # Its position in the sequence is kept in the storage, so its seed stays.
+                return QMCSampler(seed=spec.seed, scramble=True)
+        case "cmaes":
+            return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        case "gp":
+            return GPSampler(seed=seed)
+
+
+def _suggest_value(trial: Trial, name: str, domain: Domain) -> Value:
+    match domain:
+        case IntRange(low, high, log, step):
+            return trial.suggest_int(name, low, high, log=log, step=step)
+        case FloatRange(low, high, log, step):
+            return trial.suggest_float(name, low, high, log=log, step=step)
+        case Choice(options):
+            chosen: Any = trial.suggest_categorical(name, options)
+            value: Value = chosen
+            return value
+
+
+def grid_points(space: Space) -> Iterator[dict[str, Value]]:
+    """Every point of a space whose domains are all finite, at most 10,000 of them."""
+    names = [parameter.name for parameter in space.parameters]
+    values = [finite_values(parameter.domain) for parameter in space.parameters]
+    points = itertools.product(*(options for options in values if options is not None))
+    return (dict(zip(names, point, strict=True)) for point in itertools.islice(points, _LARGEST_GRID))
+
+
+def finite_values(domain: Domain) -> Sequence[Value] | None:
+    """The values of a domain in order; None for a continuous range."""
+    match domain:
+        case IntRange(low, high, _, step):
+            return range(low, high + 1, step)
+        case FloatRange(low, high, _, step):
+            return None if step is None else [float(value) for value in np.arange(low, high + step / 2, step)]
+        case Choice(options):
+            return options
+
+
+def _without_history(result: TrialResult) -> TrialResult:
+    """The result for the storage, less all epochs but the best and the last: rows stay small, the checkpoint has the rest."""
+    kept: tuple[EpochResult, ...] = tuple(
+        epoch for epoch in result.epochs if epoch.epoch == result.best_epoch or epoch is result.epochs[-1]
+    )
+    return TrialResult(
+        result.status, kept, result.best_epoch, result.best_value, result.cause, result.traceback, result.device, result.facts
+    )

@@ -1,0 +1,258 @@
+"""The honest protocol: which rows run after which, and how the winner is chosen.
+
+    search    the searched rows, and beside them the SEE-off baseline: never pruned, outside the budget
+    re-rank   the best few and the baseline again, on class-disjoint folds with fresh seeds
+    final     the winner and its baseline on all training classes, stopped at their own e*; the test classes, once each
+
+Nothing before `final` sees a test class. Everything is planned from the two ledgers alone, so a cut study plans the same
+rows again and runs those that are missing. With ``protocol: paper`` the search itself is measured on the test classes, as
+the papers did: the road is the same, and such a study never reaches the registry.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from see_tune.results import Arm, EpochResult
+from see_tune.search.ledger import FinishedRow, Ledger, Row
+from see_tune.search.searcher import Phase, Stream
+from see_tune.spec.load import apply, trial_values
+from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
+
+Side = Literal["see", "off"]
+
+# Seeds of the phases are offsets of the study's own, so that no re-rank or final run repeats the search's weights.
+_RERANK_SEED, _FINAL_SEED = 100, 1000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the configurations between which the re-ranking chooses.
+
+    curve: epoch -> objective on held-out training classes (the mean over folds where it was re-ranked).
+    """
+
+    side: Side
+    lineage: str
+    values: Mapping[str, Any]
+    curve: Mapping[int, float]
+    reranked: bool
+
+    @property
+    def epoch(self) -> int:
+        """e*, the first epoch at which the curve is highest."""
+        return max(self.curve, key=lambda epoch: (self.curve[epoch], -epoch))
+
+    @property
+    def value(self) -> float:
+        return self.curve[self.epoch]
+
+
+class Protocol:
+    """The phases of one study over its two ledgers.
+
+    until: "search" ends after the searched rows.
+    """
+
+    def __init__(self, spec: StudySpec, search: Ledger, final: Ledger, *, until: Literal["search", "final"]) -> None:
+        self._spec = spec
+        self._base = trial_values(spec)
+        self._search = search
+        self._final = final
+        self._until = until
+        self._started_at = time.monotonic()
+
+    # What runs, in order
+
+    def phases(self) -> Iterator[Phase]:
+        yield Phase("search", [*self._baseline_stream(), Stream(self._search, self._searched_spec, self._within_budget)])
+        if self._until == "search" or self._spec.final is None or not self._complete():
+            return
+        if self._spec.validation.rerank_top and self._spec.protocol == "honest":
+            self._plan_rerank()
+            yield Phase("re-rank", [self._planned_stream()])
+        winner = self.winner()
+        if winner and self._plan_partner(winner):
+            yield Phase("baseline", [self._planned_stream()])
+        self._plan_final([candidate for candidate in (winner, self.baseline()) if candidate])
+        yield Phase("final", [self._planned_stream()])
+
+    def planned_epochs(self) -> int:
+        """Epochs of training beside the search, at most: for the time left."""
+        horizon = self._spec.train.epochs
+        sides = 1 + self._has_baseline
+        epochs = horizon * self._has_baseline
+        if self._until == "final" and self._spec.final:
+            epochs += horizon * (self._spec.validation.rerank_top + self._has_baseline) * self._folds
+            epochs += horizon * self._spec.final.seeds * sides
+        return epochs
+
+    @property
+    def _folds(self) -> int:
+        validation = self._spec.validation
+        return validation.rerank_folds if validation.rerank_top and self._spec.protocol == "honest" else 0
+
+    @property
+    def _has_baseline(self) -> bool:
+        baseline = self._spec.final is None or self._spec.final.baseline != "none"
+        return baseline and self._spec.see.enabled
+
+    # Search
+
+    def _baseline_stream(self) -> Sequence[Stream]:
+        if not self._has_baseline:
+            return ()
+        self._final.plan("baseline", {"phase": "baseline", "side": "off", "values": {}})
+        return (self._planned_stream(),)
+
+    def _planned_stream(self) -> Stream:
+        return Stream(self._final, self._planned_spec)
+
+    def _searched_spec(self, row: Row) -> TrialSpec:
+        return apply(self._base, row.values)
+
+    def _within_budget(self) -> bool:
+        budget = self._spec.budget
+        if self._search.started() >= budget.trials:
+            return bool(self._search.waiting_lineages())
+        hours = (time.monotonic() - self._started_at) / 3600
+        device_hours = sum(row.duration_s for row in self._search.finished()) / 3600
+        return hours < (budget.hours or math.inf) and device_hours < (budget.device_hours or math.inf)
+
+    def _complete(self) -> list[FinishedRow]:
+        """Complete searched rows, best first."""
+        complete = [row for row in self._search.finished() if row.value is not None]
+        return sorted(complete, key=lambda row: -(row.value or 0.0))
+
+    # Re-rank
+
+    def _plan_rerank(self) -> None:
+        for row in self._complete()[: self._spec.validation.rerank_top]:
+            self._plan_folds("see", row.lineage, row.values)
+        if any(row.lineage == "baseline" and row.value is not None for row in self._final.finished()):
+            self._plan_folds("off", "baseline", {})
+
+    def _plan_folds(self, side: Side, lineage: str, values: Mapping[str, Any]) -> None:
+        for fold in range(self._folds):
+            plan = {"phase": "rerank", "side": side, "of": lineage, "values": dict(values), "fold": fold}
+            self._final.plan(f"rerank-{lineage}-f{fold}", plan)
+
+    def candidates(self) -> list[Candidate]:
+        """SEE's configurations that may win: the re-ranked ones, or, without a re-ranking, the complete ones; best first."""
+        rows = self._complete()
+        curves = {row.lineage: self._rerank_curve(row.lineage) for row in rows}
+        if any(curves.values()):
+            found = [Candidate("see", row.lineage, row.values, curves[row.lineage], True) for row in rows if curves[row.lineage]]
+        else:
+            found = [Candidate("see", row.lineage, row.values, self._search.history(row.lineage), False) for row in rows]
+        return sorted(found, key=lambda candidate: -candidate.value)
+
+    def winner(self) -> Candidate | None:
+        return next(iter(self.candidates()), None)
+
+    def baseline(self) -> Candidate | None:
+        """The SEE-off configuration that the winner is compared with: the same everything else."""
+        winner = self.winner()
+        lineage = self._partner_of(winner) if winner else "baseline"
+        row = next((row for row in self._final.finished() if row.lineage == lineage and row.value is not None), None)
+        if row is None:
+            return None
+        curve = self._rerank_curve(lineage)
+        return Candidate("off", lineage, row.plan["values"], curve or self._final.history(lineage), bool(curve))
+
+    def _rerank_curve(self, lineage: str) -> dict[int, float]:
+        """Mean over the folds of one re-ranked configuration; empty unless every fold is complete."""
+        rows = [row for row in self._final.finished() if row.plan["phase"] == "rerank" and row.plan["of"] == lineage]
+        folds = [self._final.history(row.lineage) for row in rows if row.value is not None]
+        if len(folds) < max(1, self._folds):
+            return {}
+        return {epoch: fmean(fold[epoch] for fold in folds) for epoch in folds[0] if all(epoch in fold for fold in folds)}
+
+    # Baseline of a winner whose values differ outside `see`
+
+    def _partner_of(self, winner: Candidate) -> str:
+        return f"baseline-{winner.lineage}" if _outside_see(winner.values) and self._has_baseline else "baseline"
+
+    def _plan_partner(self, winner: Candidate) -> bool:
+        lineage = self._partner_of(winner)
+        if lineage != "baseline":
+            self._final.plan(lineage, {"phase": "baseline", "side": "off", "values": _outside_see(winner.values)})
+        return lineage != "baseline"
+
+    # Final
+
+    def _plan_final(self, arms: Sequence[Candidate]) -> None:
+        seeds = self._spec.final.seeds if self._spec.final else 0
+        for seed in range(seeds):
+            for arm in arms:
+                plan = {"phase": "final", "side": arm.side, "of": arm.lineage, "values": dict(arm.values)}
+                self._final.plan(final_lineage(arm, seed), plan | {"seed": seed, "epoch": arm.epoch})
+
+    def _planned_spec(self, row: Row) -> TrialSpec:
+        plan = row.plan
+        trial = apply(self._base, plan["values"])
+        if plan["side"] == "off":
+            trial = apply(trial, {"see.enabled": False})
+        match plan["phase"]:
+            case "rerank":
+                split = SplitSpec(kind="fold", seed=self._spec.seed, folds=self._folds, fold=plan["fold"])
+                seed = self._spec.seed + _RERANK_SEED + plan["fold"]
+                return trial.model_copy(update={"split": split, "seed": seed})
+            case "final":
+                seed = self._spec.seed + _FINAL_SEED + plan["seed"]
+                return trial.model_copy(update={"split": SplitSpec(kind="test"), "seed": seed, "stop_epoch": plan["epoch"]})
+            case _:
+                return trial
+
+    # The answer
+
+    def arms(self) -> tuple[Arm | None, Arm | None]:
+        """(SEE with the winner's values, SEE off), each with what its final runs measured so far."""
+        winner, baseline = self.winner(), self.baseline()
+        return self._arm(winner) if winner else None, self._arm(baseline) if baseline else None
+
+    def _arm(self, candidate: Candidate) -> Arm:
+        finals = [row for row in self._final.finished() if _is_final_of(row, candidate)]
+        metrics = [row.result.epochs[-1].metrics for row in finals]
+        names = sorted({name for values in metrics for name in values if name.startswith("test/")}, key=_metric_order)
+        return Arm(
+            candidate.lineage,
+            dict(candidate.values),
+            {self._base.objective_metric: candidate.value} | self._validation_metrics(candidate),
+            candidate.epoch,
+            candidate.reranked,
+            tuple(row.plan["seed"] for row in finals),
+            {name: tuple(values[name] for values in metrics) for name in names},
+        )
+
+    def _validation_metrics(self, candidate: Candidate) -> dict[str, float]:
+        """Every measured metric of a configuration's own row (not of its folds) at its best epoch."""
+        if candidate.reranked:
+            return {}
+        rows = [*self._search.finished(), *self._final.finished()]
+        own: list[EpochResult] = [epoch for row in rows if row.lineage == candidate.lineage for epoch in row.result.epochs]
+        best = next((epoch for epoch in own if epoch.epoch == candidate.epoch), None)
+        return {name: value for name, value in best.metrics.items() if name.startswith(("val/", "test/"))} if best else {}
+
+
+def final_lineage(arm: Candidate, seed: int) -> str:
+    """A final run's name; with the epoch in it, so that a winner chosen anew is trained anew."""
+    return f"final-{arm.side}-{arm.lineage}-e{arm.epoch}-s{seed}"
+
+
+def _is_final_of(row: FinishedRow, candidate: Candidate) -> bool:
+    return row.value is not None and row.lineage.startswith(final_lineage(candidate, 0).removesuffix("0")) and "seed" in row.plan
+
+
+def _outside_see(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not name.startswith("see.")}
+
+
+def _metric_order(name: str) -> tuple[str, int]:
+    stem, _, k = name.rpartition("_")
+    return (stem, int(k)) if k.isdigit() else (name, 0)

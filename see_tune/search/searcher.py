@@ -1,0 +1,231 @@
+"""Between the ledger and Ray Tune: a Desk that hands rows out and takes results back, and Tune's two ways to reach it.
+
+    Ray Tune ── LedgerSearcher.suggest ──────────> Desk.take ──> Ledger.ask
+             ── LedgerStopper.__call__ (an epoch) ─> Desk.receive ──> Ledger.report, the pruner's verdict
+             ── LedgerSearcher.on_trial_complete ─> Desk.close ──> Ledger.tell
+
+Tune calls the stopper in the driver before its own searcher and scheduler see a result, so Optuna's pruner decides and the
+storage, not Ray's memory, holds the rungs. Nothing here trains, tracks or draws: that is what `DeskListener` is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Stopper
+from ray.tune.search import Searcher
+
+from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
+from see_tune.search.ledger import Ledger, Row
+from see_tune.spec.models import TrialSpec
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One source of rows inside a phase.
+
+    ledger: where its rows lie.
+    make_spec: a row -> what is trained.
+    may_start: False when its budget is used up.
+    """
+
+    ledger: Ledger
+    make_spec: Callable[[Row], TrialSpec]
+    may_start: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Streams whose rows run side by side; the next phase is planned when the last row of this one has ended."""
+
+    name: str
+    streams: Sequence[Stream]
+
+
+@dataclass
+class Work:
+    """A row that is out: what it trains and what came back so far."""
+
+    phase: str
+    row: Row
+    spec: TrialSpec
+    stream: Stream
+    epochs: dict[int, EpochResult] = field(default_factory=dict)
+    where: str = ""
+    outcome: TrialResult | None = None
+    pruned: bool = False
+
+    @property
+    def metric(self) -> str:
+        """The objective's name among an epoch's metrics."""
+        return self.spec.objective_metric
+
+    def ended(self, status: TrialStatus, cause: str | None = None) -> TrialResult:
+        """The result of a row whose worker did not give one itself."""
+        epoch, value = best_epoch(self.history, self.metric) or (None, None)
+        return TrialResult(status, self.history, epoch, value, cause=cause, device=self.where)
+
+    @property
+    def history(self) -> tuple[EpochResult, ...]:
+        return tuple(self.epochs[epoch] for epoch in sorted(self.epochs))
+
+
+class DeskListener:
+    """What happens at the desk; the study overrides what it wants to know. Called in the driver, in order."""
+
+    def on_phase(self, name: str) -> None: ...
+
+    def on_start(self, work: Work) -> None: ...
+
+    def on_epoch(self, work: Work, result: EpochResult) -> None: ...
+
+    def on_end(self, work: Work, result: TrialResult) -> None: ...
+
+
+class Desk:
+    """Hands out the rows of one phase after another, and closes each with how it ended.
+
+    phases: drawn lazily, so that a phase can be planned from the results of those before it.
+    slots: at most so many rows are out at once.
+    folder_of: lineage -> its checkpoint folder.
+    """
+
+    def __init__(
+        self, phases: Iterator[Phase], *, slots: int, listeners: Sequence[DeskListener], folder_of: Callable[[str], Path]
+    ) -> None:
+        self._phases = phases
+        self._phase: Phase | None = None
+        self._slots = slots
+        self._listeners = listeners
+        self._folder_of = folder_of
+        self.out: dict[str, Work] = {}
+        self.stopping = False
+        self.finished = False
+        self.error: BaseException | None = None
+
+    def take(self, ray_id: str) -> dict[str, Any] | None:
+        """The next row as Tune's config; None while there is nothing to hand out (see `finished`)."""
+        try:
+            work = None if self.stopping or len(self.out) >= self._slots else self._next_work()
+        except Exception as error:  # Tune would wrap it and print its own traceback; the runner raises it
+            self.error, self.stopping, self.finished = error, True, True
+            return None
+        if work is None:
+            return None
+        self.out[ray_id] = work
+        for listener in self._listeners:
+            listener.on_start(work)
+        folder = self._folder_of(work.row.lineage)
+        return {"lineage": work.row.lineage, "folder": str(folder), "spec": work.spec.model_dump_json(by_alias=True)}
+
+    def _next_work(self) -> Work | None:
+        while not self.finished:
+            if self._phase is not None and (work := self._from(self._phase)):
+                return work
+            if self.out:
+                return None
+            self._begin(next(self._phases, None))
+        return None
+
+    def _from(self, phase: Phase) -> Work | None:
+        for stream in phase.streams:
+            if stream.may_start() and (row := stream.ledger.ask()):
+                return Work(phase.name, row, stream.make_spec(row), stream)
+        return None
+
+    def _begin(self, phase: Phase | None) -> None:
+        self._phase = phase
+        self.finished = phase is None
+        if phase is not None:
+            for listener in self._listeners:
+                listener.on_phase(phase.name)
+
+    def receive(self, ray_id: str, report: Mapping[str, Any]) -> bool:
+        """Take what a worker reported; True when its row is to be stopped here.
+
+        The order for each epoch: the listener (which spools it), the ledger, the pruner's verdict.
+        """
+        work = self.out.get(ray_id)
+        if work is None:
+            return True
+        work.where = str(report.get("where", work.where))
+        if "outcome" in report:
+            work.outcome = TrialResult.from_json(report["outcome"])
+        if "epoch_result" not in report:
+            return self.stopping
+        result = EpochResult.from_json(report["epoch_result"])
+        if result.epoch not in work.epochs:  # Tune repeats the last result when a function returns
+            work.epochs[result.epoch] = result
+            for listener in self._listeners:
+                listener.on_epoch(work, result)
+            if (value := result.metrics.get(work.metric)) is not None:
+                work.pruned = work.stream.ledger.report(work.row.lineage, result.epoch, value, replayed=bool(report["replayed"]))
+        return work.pruned or self.stopping
+
+    def close(self, ray_id: str, *, lost: bool) -> None:
+        """A row's worker is done or gone: tell the ledger how it ended."""
+        work = self.out.pop(ray_id, None)
+        if work is None:
+            return
+        result = self._end_of(work, lost=lost)
+        work.stream.ledger.tell(work.row.lineage, result)
+        for listener in self._listeners:
+            listener.on_end(work, result)
+
+    def _end_of(self, work: Work, *, lost: bool) -> TrialResult:
+        if work.outcome is not None:
+            return work.outcome
+        if work.pruned:
+            return work.ended("pruned")
+        if lost and not self.stopping:
+            return work.ended("failed", cause="its worker was lost more often than failure.retries allows")
+        return work.ended("interrupted")
+
+    def close_all(self) -> None:
+        """Put back whatever is still out, so that no row stays RUNNING."""
+        for ray_id in list(self.out):
+            self.close(ray_id, lost=False)
+
+
+class LedgerSearcher(Searcher):  # type: ignore[misc]
+    """Tune's Searcher over a Desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(metric="epoch", mode="max")
+        self._desk = desk
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        config = self._desk.take(trial_id)
+        finished: str = Searcher.FINISHED
+        return finished if config is None and self._desk.finished else config
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self._desk.close(trial_id, lost=error)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger is the record."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: a study continues from the ledger."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its own configuration; the desk stays in the driver
+
+
+class LedgerStopper(Stopper):  # type: ignore[misc]
+    """Tune's Stopper over a Desk: the only place where results come in."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return self._desk.receive(trial_id, result)
+
+    def stop_all(self) -> bool:
+        return self._desk.stopping
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,121 @@
+"""A study's road without Ray: the desk driven by an in-process trainer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from see_tune.results import EpochResult, TrialResult
+from see_tune.search.ledger import Ledger, open_final_ledger, open_search_ledger
+from see_tune.search.protocol import Protocol
+from see_tune.search.searcher import Desk, DeskListener, Work
+from see_tune.spec.load import Loaded, parse_study
+from see_tune.spec.models import TrialSpec
+
+STUDY = """
+study: small
+dataset: {name: glyphs, classes: 40}
+train: {epochs: 4}
+search:
+  see.n_aug: {int: [1, 15]}
+  see.lambda: {float: [0.0, 2.0]}
+budget: {trials: 6}
+validation: {rerank_top: 2, rerank_folds: 2}
+final: {seeds: 3}
+"""
+
+
+def fake_value(spec: TrialSpec, epoch: int) -> float:
+    """Best at lambda 1; SEE off does like lambda 0; each seed and fold adds a little."""
+    weight = spec.see.lambda_ if spec.see.enabled else 0.0
+    return 0.5 + 0.1 * (1 - (weight - 1) ** 2) + 0.01 * epoch + 0.001 * (spec.seed % 7) + 0.0001 * spec.split.fold
+
+
+@dataclass
+class Recorder(DeskListener):
+    """Keeps what happened at the desk."""
+
+    phases: list[str] = field(default_factory=list)
+    ended: list[tuple[str, TrialResult]] = field(default_factory=list)
+    specs: dict[str, TrialSpec] = field(default_factory=dict)
+
+    def on_phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def on_start(self, work: Work) -> None:
+        self.specs[work.row.lineage] = work.spec
+
+    def on_end(self, work: Work, result: TrialResult) -> None:
+        self.ended.append((work.row.lineage, result))
+
+
+@dataclass
+class Bench:
+    """One session: ledgers, protocol and desk over a folder."""
+
+    loaded: Loaded
+    search: Ledger
+    final: Ledger
+    protocol: Protocol
+    desk: Desk
+    recorder: Recorder
+
+    def run(self, epochs: int | None = None) -> None:
+        """Drive the desk as Ray would, one row at a time, at most `epochs` epochs in all (then: killed)."""
+        left = epochs if epochs is not None else 10**6
+        for number in range(1000):
+            config = self.desk.take(f"ray-{number}")
+            if config is None:
+                break
+            spec = TrialSpec.model_validate_json(config["spec"])
+            history: list[EpochResult] = []
+            stopped = False
+            for epoch in range(1, spec.last_epoch + 1):
+                if left == 0:
+                    return
+                left -= 1
+                value = fake_value(spec, epoch)
+                metrics = {spec.objective_metric: value} if spec.split.kind != "test" or epoch == spec.last_epoch else {}
+                history.append(EpochResult(epoch, {"train/loss": 1.0, **metrics}, time.time(), 1.0))
+                report = {"epoch_result": history[-1].to_json(), "replayed": False, "where": "here:cpu"}
+                if stopped := self.desk.receive(f"ray-{number}", report):
+                    break
+            if not stopped:
+                values = [e.metrics[spec.objective_metric] for e in history if spec.objective_metric in e.metrics]
+                outcome = TrialResult("complete", tuple(history), spec.last_epoch, max(values))
+                self.desk.receive(f"ray-{number}", {"outcome": outcome.to_json()})
+            self.desk.close(f"ray-{number}", lost=False)
+        if self.desk.error:
+            raise self.desk.error
+
+
+@pytest.fixture
+def study_text() -> str:
+    return STUDY
+
+
+@pytest.fixture
+def open_bench(tmp_path: Path) -> Callable[..., Bench]:
+    """Open a session of the study above; each call is a new process, as it were."""
+
+    def build(text: str = STUDY, *, until: str = "final") -> Bench:
+        loaded = parse_study(text, "study.yaml")
+        storage = f"sqlite:///{tmp_path}/optuna.db"
+        search = open_search_ledger(
+            storage, "small", loaded.space, sampler=loaded.spec.sampler, pruner=loaded.spec.pruner, grace_epochs=2
+        )
+        final = open_final_ledger(storage, "small")
+        search.requeue_interrupted()
+        final.requeue_interrupted()
+        if loaded.trial_zero:
+            search.enqueue(loaded.trial_zero)
+        protocol = Protocol(loaded.spec, search, final, until="search" if until == "search" else "final")
+        recorder = Recorder()
+        desk = Desk(protocol.phases(), slots=1, listeners=[recorder], folder_of=lambda lineage: tmp_path / lineage)
+        return Bench(loaded, search, final, protocol, desk, recorder)
+
+    return build

@@ -1,0 +1,52 @@
+"""The board: counts, the best beside SEE off, and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from see_tune.search.board import Board, Plan
+
+
+def watched(bench: Any) -> Board:
+    spec = bench.loaded.spec
+    board = Board(Plan(spec.budget.trials, spec.train.epochs, bench.protocol.planned_epochs(), "then"), slots=1)
+    bench.desk._listeners.append(board)
+    return board
+
+
+def test_counts_and_best_stand_beside_the_baseline(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    board = watched(bench)
+    bench.run()
+    now = board.snapshot()
+    best = max(row.value for row in bench.search.finished() if row.value is not None)
+    assert (now.finished, now.total, now.failed, now.running) == (6, 6, 0, ())
+    assert now.best.value == best
+    assert now.off.lineage == "baseline"
+
+
+def test_time_left_is_unknown_before_the_first_epoch_and_nothing_at_the_end(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    board = watched(bench)
+    assert board.snapshot().left_s is None
+    bench.run()
+    # One second an epoch; arms that end before the horizon leave what was planned for them.
+    assert 0 <= board.snapshot().left_s <= 2 * 3 * 4
+
+
+def test_time_left_includes_the_final_phase(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    board = watched(bench)
+    bench.run(epochs=1)
+    # 6 trials x 4 epochs, re-rank 3 x 2 x 4, final 2 x 3 x 4, and 3 of the baseline's 4: a second each, one slot.
+    assert board.snapshot().left_s == 24 + 24 + 24 + 3
+
+
+def test_resumed_board_knows_what_was_finished(open_bench: Callable[..., Any]) -> None:
+    open_bench().run()
+    bench = open_bench()
+    board = watched(bench)
+    for row in [*bench.search.finished(), *bench.final.finished()]:
+        board.recall(row)
+    assert (board.snapshot().finished, board.snapshot().off.lineage) == (6, "baseline")

@@ -1,0 +1,220 @@
+"""The ledger: each piece of work finishes once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+
+from see_tune.results import EpochResult, TrialResult
+from see_tune.search.ledger import Ledger, finite_values, grid_points, open_final_ledger, open_search_ledger
+from see_tune.spec.models import PrunerSpec, SamplerSpec
+from see_tune.spec.space import Choice, FloatRange, IntRange, Parameter, Space
+
+SPACE = Space((Parameter("see.n_aug", IntRange(1, 64)), Parameter("see.lambda", FloatRange(0.02, 2.0, log=True))), {})
+
+
+def open_ledger(folder: Path, space: Space = SPACE, sampler: str = "tpe", pruner: str = "asha", grace: int = 2) -> Ledger:
+    return open_search_ledger(
+        f"sqlite:///{folder}/optuna.db",
+        "study",
+        space,
+        sampler=SamplerSpec(name=sampler),
+        pruner=PrunerSpec(name=pruner),
+        grace_epochs=grace,
+    )
+
+
+def complete(value: float, epochs: int = 3) -> TrialResult:
+    history = tuple(EpochResult(epoch, {"val/recall_at_1": value}, time.time(), 0.5) for epoch in range(1, epochs + 1))
+    return TrialResult("complete", history, epochs, value)
+
+
+def test_lineages_are_numbered_in_the_order_of_asking(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    assert [ledger.ask().lineage for _ in range(3)] == ["t000", "t001", "t002"]
+
+
+def test_enqueued_point_is_tried_first(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.enqueue({"see.n_aug": 8, "see.lambda": 0.2})
+    assert ledger.ask().values == {"see.n_aug": 8, "see.lambda": 0.2}
+
+
+def test_enqueued_point_is_not_enqueued_again_by_the_next_session(tmp_path: Path) -> None:
+    for _ in range(2):
+        ledger = open_ledger(tmp_path)
+        ledger.enqueue({"see.n_aug": 8, "see.lambda": 0.2})
+    ledger.ask()
+    assert ledger.ask().values != {"see.n_aug": 8, "see.lambda": 0.2}
+
+
+def test_finished_row_survives_a_new_session_with_value_and_duration(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    row = ledger.ask()
+    ledger.tell(row.lineage, complete(0.7))
+    (finished,) = open_ledger(tmp_path).finished()
+    assert (finished.lineage, finished.values, finished.value, finished.duration_s) == ("t000", row.values, 0.7, 1.5)
+
+
+@pytest.mark.parametrize(("status", "state"), [("pruned", "PRUNED"), ("failed", "FAIL")])
+def test_storage_names_how_a_row_ended(tmp_path: Path, status: str, state: str) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.tell(ledger.ask().lineage, TrialResult(status, cause="loss is nan at epoch 3"))
+    (trial,) = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db").trials
+    assert trial.state.name == state
+    assert ledger.finished()[0].result.cause == "loss is nan at epoch 3"
+
+
+def test_cut_row_goes_on_under_its_own_lineage_and_values(tmp_path: Path) -> None:
+    cut = open_ledger(tmp_path).ask()
+    ledger = open_ledger(tmp_path)
+    assert ledger.requeue_interrupted() == ("t000",)
+    again = ledger.ask()
+    assert (again.lineage, again.values) == (cut.lineage, cut.values)
+
+
+def test_cut_row_is_enqueued_once_although_the_requeue_is_killed_half_way(tmp_path: Path) -> None:
+    open_ledger(tmp_path).ask()
+    study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db")
+    study.enqueue_trial(study.trials[0].params, user_attrs={"lineage": "t000"})  # killed before the cut row was told FAIL
+    ledger = open_ledger(tmp_path)
+    ledger.requeue_interrupted()
+    assert [ledger.ask().lineage for _ in range(2)] == ["t000", "t001"]
+
+
+def test_row_cut_between_asking_and_naming_loses_no_point(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.enqueue({"see.n_aug": 8, "see.lambda": 0.2})
+    optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db").ask()  # killed here
+    resumed = open_ledger(tmp_path)
+    resumed.requeue_interrupted()
+    row = resumed.ask()
+    assert (row.lineage, row.values) == ("t000", {"see.n_aug": 8, "see.lambda": 0.2})
+
+
+def test_superseded_row_counts_for_nothing(tmp_path: Path) -> None:
+    open_ledger(tmp_path).ask()
+    ledger = open_ledger(tmp_path)
+    ledger.requeue_interrupted()
+    assert ledger.started() == 0
+    assert ledger.finished() == ()
+
+
+def test_no_row_stays_running_after_an_interrupted_result(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.tell(ledger.ask().lineage, TrialResult("interrupted"))
+    assert ledger.waiting_lineages() == ("t000",)
+    states = [trial.state.name for trial in optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db").trials]
+    assert states == ["FAIL", "WAITING"]
+
+
+def test_pruner_stops_the_worse_row_at_the_first_rung(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path, grace=2)
+    good, bad = ledger.ask().lineage, ledger.ask().lineage
+    verdicts = [ledger.report(good, 1, 0.8), ledger.report(good, 2, 0.8), ledger.report(bad, 1, 0.1), ledger.report(bad, 2, 0.1)]
+    assert verdicts == [False, False, False, True]
+
+
+def test_rungs_survive_a_new_session(tmp_path: Path) -> None:
+    first = open_ledger(tmp_path, grace=1)
+    row = first.ask()
+    first.report(row.lineage, 1, 0.8)
+    first.tell(row.lineage, complete(0.8))
+    second = open_ledger(tmp_path, grace=1)
+    assert second.report(second.ask().lineage, 1, 0.1)
+
+
+def test_replayed_epoch_writes_its_rung_and_its_verdict_is_ignored(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path, grace=1)
+    good, replayed, worse = (ledger.ask().lineage for _ in range(3))
+    ledger.report(good, 1, 0.8)
+    assert not ledger.report(replayed, 1, 0.1, replayed=True)
+    assert ledger.report(worse, 1, 0.05)
+
+
+def test_superseded_row_does_not_compete_with_its_own_successor(tmp_path: Path) -> None:
+    first = open_ledger(tmp_path, grace=1)
+    first.report(first.ask().lineage, 1, 0.8)
+    resumed = open_ledger(tmp_path, grace=1)
+    resumed.requeue_interrupted()
+    # Alone on its rung, a row is always promoted; with the superseded 0.8 beside it, 0.7 would be stopped.
+    assert not resumed.report(resumed.ask().lineage, 1, 0.7)
+
+
+def test_second_session_does_not_suggest_the_points_of_the_first(tmp_path: Path) -> None:
+    first = open_ledger(tmp_path).ask()
+    assert open_ledger(tmp_path).ask().values != first.values
+
+
+def test_parameter_is_asked_only_where_its_condition_holds(tmp_path: Path) -> None:
+    space = Space(
+        (
+            Parameter("loss.name", Choice(("arcface", "cosface"))),
+            Parameter("loss.arcface.margin", FloatRange(10, 30), (("loss.name", ("arcface",)),)),
+        ),
+        {},
+    )
+    ledger = open_ledger(tmp_path, space, sampler="random")
+    rows = [ledger.ask().values for _ in range(12)]
+    assert {row["loss.name"] for row in rows} == {"arcface", "cosface"}
+    assert all(("loss.arcface.margin" in row) == (row["loss.name"] == "arcface") for row in rows)
+
+
+def test_exact_duplicate_in_a_discrete_space_is_not_handed_out_and_an_exhausted_space_ends(tmp_path: Path) -> None:
+    space = Space((Parameter("see.gradient", Choice(("proxies", "all"))),), {})
+    ledger = open_ledger(tmp_path, space, sampler="random")
+    seen = []
+    while row := ledger.ask():
+        seen.append(row.values["see.gradient"])
+        ledger.tell(row.lineage, complete(0.5))
+    assert sorted(seen) == ["all", "proxies"]
+    assert len(ledger.finished()) == 2
+
+
+def test_grid_hands_out_each_point_of_the_product_once(tmp_path: Path) -> None:
+    space = Space((Parameter("see.n_aug", IntRange(1, 3)), Parameter("see.gradient", Choice(("proxies", "all")))), {})
+    ledger = open_ledger(tmp_path, space, sampler="grid")
+    points = []
+    while row := ledger.ask():
+        points.append(tuple(row.values.values()))
+        ledger.tell(row.lineage, complete(0.5))
+    assert sorted(points) == [(1, "all"), (1, "proxies"), (2, "all"), (2, "proxies"), (3, "all"), (3, "proxies")]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "gp", "cmaes"])
+def test_every_sampler_stays_in_range_over_trials(tmp_path: Path, sampler: str) -> None:
+    ledger = open_ledger(tmp_path, sampler=sampler, pruner="none")
+    for _ in range(4):
+        row = ledger.ask()
+        assert all(parameter.domain.holds(row.values[parameter.name]) for parameter in SPACE.parameters)
+        ledger.tell(row.lineage, complete(float(row.values["see.lambda"])))
+
+
+def test_planned_row_is_planned_once_and_hands_out_its_plan(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/optuna.db"
+    ledger = open_final_ledger(storage, "study")
+    ledger.plan("final-see-s0", {"phase": "final", "seed": 0})
+    ledger.plan("final-see-s0", {"phase": "final", "seed": 0})
+    row = ledger.ask()
+    assert (row.lineage, row.plan) == ("final-see-s0", {"phase": "final", "seed": 0})
+    assert ledger.ask() is None
+    ledger.tell(row.lineage, complete(0.9))
+    reopened = open_final_ledger(storage, "study")
+    reopened.plan("final-see-s0", {"phase": "final", "seed": 0})
+    assert reopened.ask() is None
+
+
+def test_finite_values_of_a_stepped_float_include_its_upper_end() -> None:
+    assert finite_values(FloatRange(0.1, 0.5, step=0.2)) == pytest.approx([0.1, 0.3, 0.5])
+
+
+def test_grid_of_conditions_free_space_is_the_product() -> None:
+    assert list(grid_points(Space((Parameter("a", IntRange(1, 2)), Parameter("b", Choice((True, False)))), {}))) == [
+        {"a": 1, "b": True},
+        {"a": 1, "b": False},
+        {"a": 2, "b": True},
+        {"a": 2, "b": False},
+    ]

@@ -1,0 +1,100 @@
+"""The desk: who gets which row, and how each one ends."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ray.tune.search import Searcher
+
+from see_tune.results import EpochResult, TrialResult
+from see_tune.search.searcher import LedgerSearcher, LedgerStopper
+
+
+def report(epoch: int, value: float, metric: str = "val/recall_at_1") -> dict[str, Any]:
+    result = EpochResult(epoch, {metric: value}, time.time(), 1.0)
+    return {"epoch_result": result.to_json(), "replayed": False, "where": "here:cpu"}
+
+
+def test_no_more_rows_are_out_than_there_are_slots(open_bench: Callable[..., Any]) -> None:
+    desk = open_bench().desk
+    assert desk.take("a") is not None
+    assert desk.take("b") is None
+    assert not desk.finished
+
+
+def test_repeated_last_result_is_taken_once(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.take("a")
+    for _ in range(2):
+        bench.desk.receive("a", report(1, 0.5))
+    assert len(bench.desk.out["a"].history) == 1
+
+
+def test_row_whose_worker_is_lost_for_good_fails_with_its_history(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.take("a")
+    bench.desk.receive("a", report(1, 0.5))
+    bench.desk.close("a", lost=True)
+    (row,) = bench.final.finished()
+    assert row.result.status == "failed"
+    assert "worker was lost" in row.result.cause
+    assert row.duration_s == 1.0
+
+
+def test_failed_outcome_of_the_trainer_keeps_its_cause(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.take("a")
+    bench.desk.receive("a", {"outcome": TrialResult("failed", cause="loss is nan at epoch 1").to_json()})
+    bench.desk.close("a", lost=False)
+    assert bench.final.finished()[0].result.cause == "loss is nan at epoch 1"
+
+
+def test_stopping_desk_stops_what_runs_hands_out_nothing_and_puts_rows_back(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.take("a")
+    bench.desk.stopping = True
+    assert bench.desk.receive("a", report(1, 0.5))
+    assert bench.desk.take("b") is None
+    bench.desk.close_all()
+    assert bench.final.waiting_lineages() == ("baseline",)
+
+
+def test_pruned_row_is_told_pruned_with_no_value(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.run()
+    pruned = [row for row in bench.search.finished() if row.result.status == "pruned"]
+    assert pruned
+    assert all(row.value is None and row.result.epochs[-1].epoch == 2 for row in pruned)
+
+
+def test_searcher_says_finished_only_when_the_last_phase_is_done(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    searcher = LedgerSearcher(bench.desk)
+    assert isinstance(searcher.suggest("a"), dict)
+    assert searcher.suggest("b") is None
+    bench.desk.close("a", lost=True)
+    bench.run()
+    assert searcher.suggest("c") == Searcher.FINISHED
+
+
+def test_error_while_planning_ends_the_run_and_is_kept_for_the_runner(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._phases = iter(())
+    bench.protocol.phases().close()
+
+    def broken() -> Any:
+        raise ValueError("no such phase")
+        yield
+
+    bench.desk._phases = broken()
+    assert LedgerSearcher(bench.desk).suggest("a") == Searcher.FINISHED
+    assert isinstance(bench.desk.error, ValueError)
+
+
+@pytest.mark.parametrize("kind", [LedgerSearcher, LedgerStopper])
+def test_what_tune_pickles_leaves_the_desk_behind(open_bench: Callable[..., Any], kind: type) -> None:
+    assert "_desk" not in pickle.loads(pickle.dumps(kind(open_bench().desk))).__dict__
