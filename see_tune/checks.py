@@ -1,0 +1,114 @@
+"""Checks before a study starts: what would fail later is said now, all of it in one list.
+
+Each check is a function that returns what is wrong with it, or nothing. What a check had to find out anyway (the dataset's
+fingerprint, the split's hash) is kept for the study.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from see_tune.data import read_table
+from see_tune.data.splits import split_table
+from see_tune.errors import DatasetError, SeeTuneError, SpecError, UserError, WeightsError
+from see_tune.home import Home, dataset_places
+from see_tune.spec.models import StudySpec, TrialSpec
+
+_CHECKPOINT_ROOM = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What the study's numbers are about: logged with every run.
+
+    validation: one line on the split, for people.
+    """
+
+    fingerprint: str
+    split: str
+    train_classes: int
+    train_images: int
+    notes: tuple[str, ...]
+
+
+def preflight(study: StudySpec, trial: TrialSpec, home: Home) -> DatasetFacts:
+    """Everything that can be known before the first trial.
+
+    Raises:
+        UserError: the one thing that is wrong, as it is, or all of them in one list.
+    """
+    problems = list(_problems(study, trial, home))
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise UserError("the study cannot start:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    return dataset_facts(trial, home)
+
+
+def _problems(study: StudySpec, trial: TrialSpec, home: Home) -> Iterator[SeeTuneError]:
+    try:
+        dataset_facts(trial, home)
+    except DatasetError as error:
+        yield error
+    if (missing := _missing_weights(trial)) is not None:
+        yield missing
+    if (short := _short_of_gpus(study)) is not None:
+        yield short
+    if (unwritable := _unwritable(home.root)) is not None:
+        yield unwritable
+
+
+def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:
+    """Read the table (no image is opened) and split it as the trials will."""
+    dataset, split = trial.dataset, trial.split
+    table = read_table(
+        dataset.name,
+        places=dataset_places(dataset.name, dataset.root),
+        cache=home.cache,
+        classes=dataset.classes,
+        seed=trial.seed,
+        allow_partial=dataset.allow_partial,
+        on_corrupt=dataset.on_corrupt,
+    )
+    parts = split_table(table, kind=split.kind, seed=split.seed, fraction=split.fraction, folds=split.folds, fold=split.fold)
+    return DatasetFacts(table.fingerprint(), parts.hash, parts.num_classes, len(parts.train_rows), parts.notes)
+
+
+def _missing_weights(trial: TrialSpec) -> WeightsError | None:
+    weights = trial.model.weights
+    if weights in ("pretrained", "none") or Path(weights).expanduser().is_file():
+        return None
+    return WeightsError(f"model.weights: there is no file {weights!r}; valid: pretrained, none, or a .safetensors or .pth file")
+
+
+def _short_of_gpus(study: StudySpec) -> SpecError | None:
+    wanted, here = study.resources.gpus, count_gpus()
+    if wanted == "auto" or wanted <= here:
+        return None
+    return SpecError(
+        f"resources.gpus: a trial asks for {wanted:g} GPU and this machine has {here}; set resources.gpus: auto or 0"
+    )
+
+
+def _unwritable(root: Path) -> UserError | None:
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return UserError(f"the home folder {root} cannot be written; choose another with --home DIR or SEE_TUNE_HOME")
+    if (free := shutil.disk_usage(existing).free) < _CHECKPOINT_ROOM:
+        return UserError(
+            f"{existing} has {free / 2**30:.1f} GiB free; checkpoints want 2 GiB: free some, or choose another --home"
+        )
+    return None
+
+
+def count_gpus() -> int:
+    """GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading torch where there is no driver."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,73 @@
+"""`see-tune`: the commands, and the one place where an error becomes a message and an exit code.
+
+0 done; 1 the run failed; 2 the input is wrong; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from see_tune.cli import run, train, ui, validate
+from see_tune.errors import SeeTuneError
+
+app = typer.Typer(
+    name="see-tune",
+    help="Hyperparameter search for image retrieval with Spherical Embedding Expansion.\n\n"
+    "Start with: see-tune run search_spaces/glyphs.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"see-tune {version('see-tune')}")
+        raise typer.Exit
+
+
+_ShowVersion = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def _options(show_version: _ShowVersion = False) -> None:
+    pass
+
+
+app.command("run")(run.run)
+app.command("validate")(validate.validate)
+app.command("schema")(validate.schema)
+app.command("train")(train.train)
+app.command("ui")(ui.ui)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; a user's mistake is a message on stderr, never a traceback."""
+    try:
+        code = app(list(arguments) if arguments is not None else None, standalone_mode=False)
+    except TyperException as error:  # an unknown command or option, a missing argument, no arguments at all
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("see-tune: interrupted", file=sys.stderr)
+        return 130
+    except SeeTuneError as error:
+        print(f"see-tune: {error}", file=sys.stderr)
+        return error.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def run_from_shell() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run_from_shell()

@@ -1,0 +1,49 @@
+"""`see-tune run --dry-run`: what would run, with nothing started."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from see_tune.home import Home
+from see_tune.spec.load import Loaded
+
+
+def print_plan(loaded: Loaded, home: Home, until: str, *, as_json: bool) -> None:
+    """Space, trials, phases, resources, and where results go."""
+    plan = _plan(loaded, home, until)
+    if as_json:
+        print(json.dumps(plan, indent=2))
+        return
+    width = max(map(len, plan))
+    for key, value in plan.items():
+        for index, line in enumerate(_lines(value)):
+            print(f"{key if index == 0 else '':<{width}}  {line}")
+
+
+def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
+    from see_tune.spec.load import grace_epochs, trial_values
+    from see_tune.study import plan_resources, plan_text
+
+    spec = loaded.spec
+    resources = plan_resources(spec)
+    trial = trial_values(spec)
+    judged = "no pruning" if spec.pruner.name == "none" else f"{spec.pruner.name} from epoch {grace_epochs(loaded)}"
+    return {
+        "study": spec.study,
+        "dataset": spec.dataset.name,
+        "model": f"{spec.model.backbone}, {spec.model.embedding_dim} dimensions, weights {spec.model.weights}",
+        "loss": spec.loss.name,
+        "objective": f"{trial.objective_metric} on {spec.validation.fraction:.0%} of the training classes",
+        "search": {parameter.name: str(parameter.domain) for parameter in loaded.space.parameters},
+        "trials": f"{spec.budget.trials} of {spec.train.epochs} epochs; {spec.sampler.name}, {judged}",
+        "trial 0": loaded.trial_zero or "not the file's values: one lies outside its range",
+        "then": "nothing: --until search" if until == "search" else plan_text(spec),
+        "side by side": f"{resources.slots} trials, each {resources.cpus} CPU and {resources.gpus:g} GPU",
+        "results": str(home.study(spec.study).root),
+        "tracking": f"sqlite:///{home.mlflow_db}" if spec.tracking.uri == "local" else spec.tracking.uri,
+    }
+
+
+def _lines(value: Any) -> list[str]:
+    return [f"{name}: {part}" for name, part in value.items()] if isinstance(value, dict) else [str(value)]

@@ -1,0 +1,92 @@
+"""A study's answer as text."""
+
+from __future__ import annotations
+
+from see_tune.report.summary import describe_values
+from see_tune.results import Arm, Interval, StudyResult
+
+
+def print_result(result: StudyResult) -> None:
+    """The summary at the end of a study."""
+    for line in result_lines(result):
+        print(line)
+
+
+def result_lines(result: StudyResult) -> list[str]:
+    """The answer in at most 80 columns; recalls in percent, one decimal."""
+    lines = [
+        f"{result.status} {duration(result.wall_s)}, {result.device_hours:.2g} device-hours   "
+        f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
+    ]
+    lines += [f"  {lineage} failed: {cause}" for lineage, cause in result.failures.items()]
+    if result.see:
+        lines.append(f"best parameters  {describe_values(result.see.values)}   ({result.see.lineage}, epoch {result.see.epoch})")
+        for name, value in result.see.values.items():
+            lines.append(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
+    lines += _validation(result)
+    lines += _test(result)
+    if result.champion:
+        lines.append(f"champion         {result.champion}   {result.champion_note}")
+    else:
+        lines.append(f"champion         none: {result.champion_note}")
+    lines.append(f"study            {result.folder}")
+    lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
+    lines.append(f"look at it       {result.commands['ui']}")
+    return lines
+
+
+def _validation(result: StudyResult) -> list[str]:
+    found = _arms(result)
+    if not found:
+        return []
+    how = "mean over folds" if found[0][1].reranked else "held-out training classes"
+    values = "   ".join(f"{label} {percent(next(iter(arm.validation.values())))}" for label, arm in found)
+    return [f"validation R@1   {values}   ({how})"]
+
+
+def _test(result: StudyResult) -> list[str]:
+    if result.see is None or not result.see.test_mean:
+        return []
+    names = [name for name in result.see.test_mean if name.startswith("test/recall_at_")]
+    seeds = len(result.see.seeds)
+    first, *others = (f"R@{name.rpartition('_')[2]}" for name in names)
+    lines = [f"{f'test, {seeds} seeds':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
+    lines += [_test_row(label, arm, names) for label, arm in _arms(result) if arm.test_mean]
+    if result.gain:
+        lines.append(f"{'gain':<17}{gain_text(result.gain)}")
+    return lines
+
+
+def _arms(result: StudyResult) -> list[tuple[str, Arm]]:
+    return [(label, arm) for label, arm in (("SEE", result.see), ("SEE off", result.off)) if arm]
+
+
+def _test_row(label: str, arm: Arm, names: list[str]) -> str:
+    cells = [f"{interval_text(arm.test_mean[names[0]]):<14}", *(f"{percent(arm.test_mean[name].mean):<7}" for name in names[1:])]
+    return f"{label:<17}{''.join(cells)}".rstrip()
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def interval_text(interval: Interval) -> str:
+    """``85.0 +-0.4``: mean and half the 95 % interval over training seeds."""
+    spread = f" +-{100 * (interval.high - interval.mean):.1f}" if interval.high is not None else ""
+    return percent(interval.mean) + spread
+
+
+def gain_text(gain: Interval) -> str:
+    """The gain in points with its interval, and what may be said of it."""
+    if gain.low is None or gain.high is None:
+        return f"{100 * gain.mean:+.1f}   one seed: no interval"
+    verdict = "no gain shown" if gain.low <= 0 <= gain.high else "gain" if gain.mean > 0 else "loss"
+    return f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]   {verdict}"
+
+
+def duration(seconds: float) -> str:
+    """``42s``, ``3m12``, ``11h04``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    return f"{whole // 60}m{whole % 60:02d}" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}"

@@ -1,0 +1,57 @@
+"""`see-tune train FILE`: one trial with the file's own values, without Ray and without MLflow; for debugging."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile
+
+if TYPE_CHECKING:
+    from see_tune.results import EpochResult
+
+
+def train(
+    file: StudyFile,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Keep checkpoints here, and continue from them.")] = None,
+    home: HomeFolder = None,
+    set_: Overrides = None,
+    as_json: AsJson = False,
+) -> int:
+    """Train ONE trial with the file's own values; no search, no Ray, no MLflow."""
+    from see_tune.checks import preflight
+    from see_tune.home import find_home
+    from see_tune.spec.load import load_study, trial_values
+
+    loaded = load_study(file, overrides=set_ or [])
+    trial, at_home = trial_values(loaded.spec), find_home(home)
+    facts = preflight(loaded.spec, trial, at_home)
+
+    def print_epoch(result: EpochResult, checkpoint: Path | None) -> None:
+        if not as_json:
+            print(_line(result, trial.last_epoch, trial.objective_metric), flush=True)
+
+    if not as_json:
+        print(f"{facts.train_images} images of {facts.train_classes} classes; values: the file's own")
+    from see_tune.training import train as train_trial
+
+    outcome = train_trial(trial, home=at_home, folder=folder, on_epoch=print_epoch, threads=len(os.sched_getaffinity(0)))
+    if as_json:
+        print(outcome.to_json())
+    if outcome.status == "failed":
+        print(f"see-tune: the trial failed: {outcome.cause}\n{outcome.traceback or ''}".rstrip(), file=sys.stderr)
+        return 1
+    if not as_json:
+        print(f"best: {trial.objective_metric} {100 * (outcome.best_value or 0):.1f} after epoch {outcome.best_epoch}")
+    return 0
+
+
+def _line(result: EpochResult, last_epoch: int, metric: str) -> str:
+    value = f"  {metric} {100 * result.metrics[metric]:5.1f}" if metric in result.metrics else ""
+    speed = result.metrics.get("train/images_per_s", 0.0)
+    loss = result.metrics["train/loss"]
+    return f"epoch {result.epoch:3d}/{last_epoch}  loss {loss:8.4f}{value}  {speed:6.0f} img/s  {result.duration_s:.1f} s"

@@ -1,0 +1,77 @@
+"""A study's ledgers -> its StudyResult: what the terminal, ``--json`` and summary.json say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from see_tune.home import Home, StudyFolder
+from see_tune.report.statistics import mean_interval, paired_gain
+from see_tune.results import Arm, Interval, StudyResult
+from see_tune.search.ledger import FinishedRow
+from see_tune.spec.models import StudySpec
+
+_SHORT = {"see.n_aug": "n", "see.lambda": "l", "see.pace.end_share": "end", "see.pace.ramp": "r", "see.gradient": ""}
+
+
+def study_result(
+    spec: StudySpec,
+    searched: Sequence[FinishedRow],
+    planned: Sequence[FinishedRow],
+    see: Arm | None,
+    off: Arm | None,
+    *,
+    status: Literal["done", "interrupted"],
+    wall_s: float,
+    folder: StudyFolder,
+    home: Home,
+) -> StudyResult:
+    """The summary of what is stored so far; the champion is added by whoever registered it."""
+    rows = [*searched, *planned]
+    tracking = f"sqlite:///{home.mlflow_db}" if spec.tracking.uri == "local" else spec.tracking.uri
+    return StudyResult(
+        study=spec.study,
+        dataset=spec.dataset.name,
+        protocol=spec.protocol,
+        status=status,
+        trials=len(searched),
+        complete=sum(row.result.status == "complete" for row in searched),
+        pruned=sum(row.result.status == "pruned" for row in searched),
+        failed=sum(row.result.status == "failed" for row in searched),
+        failures={row.lineage: row.result.cause or "unknown" for row in rows if row.result.status == "failed"},
+        see=_with_intervals(see) if see else None,
+        off=_with_intervals(off) if off else None,
+        gain=_gain(see, off),
+        champion=None,
+        champion_note="no final phase has run",
+        wall_s=wall_s,
+        device_hours=sum(row.duration_s for row in rows) / 3600,
+        folder=str(folder.root),
+        tracking=tracking,
+        undelivered=0,
+        commands={"ui": f"see-tune ui --home {home.root}", "continue": f"see-tune run {folder.spec_file} --home {home.root}"},
+    )
+
+
+def _with_intervals(arm: Arm) -> Arm:
+    return replace(arm, test_mean={name: mean_interval(values) for name, values in arm.test.items()})
+
+
+def _gain(see: Arm | None, off: Arm | None, metric: str = "test/recall_at_1") -> Interval | None:
+    """The paired gain over the seeds that both arms have finished."""
+    if see is None or off is None:
+        return None
+    on_by_seed = dict(zip(see.seeds, see.test.get(metric, ()), strict=True)) if metric in see.test else {}
+    off_by_seed = dict(zip(off.seeds, off.test.get(metric, ()), strict=True)) if metric in off.test else {}
+    shared = sorted(set(on_by_seed) & set(off_by_seed))
+    return paired_gain([on_by_seed[seed] for seed in shared], [off_by_seed[seed] for seed in shared]) if shared else None
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """Searched values in one short line: ``n12 l.31 end.62 r.55``."""
+    return " ".join(f"{_SHORT.get(name, name.rpartition('.')[2] + ' ')}{_short(value)}" for name, value in values.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.2g}".removeprefix("0") if isinstance(value, float) else str(value)

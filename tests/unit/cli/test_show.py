@@ -1,0 +1,53 @@
+"""The answer as text: one decimal, a baseline beside every best, and no gain claimed that was not shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from see_tune.cli.show import duration, gain_text, interval_text, result_lines
+from see_tune.report.summary import describe_values
+from see_tune.results import Arm, Interval, StudyResult
+
+TEST = {"test/recall_at_1": (0.849, 0.851), "test/recall_at_2": (0.91, 0.92)}
+SEE = Arm("t017", {"see.n_aug": 12, "see.lambda": 0.31}, {"val/recall_at_1": 0.934}, 41, True, (0, 1), TEST, {
+    "test/recall_at_1": Interval(0.85, 0.846, 0.854), "test/recall_at_2": Interval(0.915, 0.9, 0.93)})  # fmt: skip
+RESULT = StudyResult(
+    "cars", "cars196", "honest", "done", 60, 31, 27, 2, {"t004": "out of memory"}, SEE, replace(SEE, lineage="baseline", values={}),
+    Interval(0.004, -0.001, 0.009), "models:/see-tune.cars196@champion", "first", 39840.0, 38.2, "/runs/studies/cars", "sqlite:///m", 0,
+    {"ui": "see-tune ui --home /runs", "continue": "see-tune run x"},
+)  # fmt: skip
+
+
+def test_gain_whose_interval_holds_zero_is_not_called_a_gain() -> None:
+    assert gain_text(Interval(0.004, -0.001, 0.009)) == "+0.4 [-0.1, +0.9]   no gain shown"
+    assert gain_text(Interval(0.013, 0.008, 0.018)) == "+1.3 [+0.8, +1.8]   gain"
+    assert gain_text(Interval(-0.013, -0.018, -0.008)) == "-1.3 [-1.8, -0.8]   loss"
+
+
+def test_summary_holds_best_parameters_validation_test_and_where_things_lie() -> None:
+    text = "\n".join(result_lines(RESULT))
+    for part in ("see.n_aug: 12", "see.lambda: 0.31", "SEE 93.4   SEE off 93.4", "85.0 +-0.4", "no gain shown"):
+        assert part in text
+    for part in ("t004 failed: out of memory", "models:/see-tune.cars196@champion", "/runs/studies/cars", "see-tune ui --home /runs"):
+        assert part in text
+
+
+def test_study_without_a_final_phase_says_why_there_is_no_champion() -> None:
+    text = "\n".join(result_lines(replace(RESULT, champion=None, champion_note="no final phase has run", gain=None)))
+    assert "none: no final phase has run" in text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(41.6, "42s"), (192, "3m12"), (39840, "11h04"), (59.7, "1m00")])
+def test_duration_is_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_values_are_named_shortly() -> None:
+    values = {"see.n_aug": 12, "see.lambda": 0.31, "see.pace.end_share": 0.62, "see.gradient": "all", "train.batch_size": 90}
+    assert describe_values(values) == "n12 l.31 end.62 all batch_size 90"
+
+
+def test_interval_of_one_seed_shows_the_value_alone() -> None:
+    assert interval_text(Interval(0.85, None, None)) == "85.0"
