@@ -77,6 +77,10 @@ class Home:
         return self.root / "mlflow.db"
 
     @property
+    def mlflow_lock(self) -> Path:
+        return self.root / "mlflow.lock"
+
+    @property
     def mlflow_artifacts(self) -> Path:
         return self.root / "mlartifacts"
 

@@ -130,6 +130,7 @@ class StudyResult(_JsonRecord):
     gain: the paired difference SEE - off of test Recall@1 over seeds.
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.
     undelivered: events that the tracking server has not taken yet; the next start delivers them.
+    tracking_problems: why it has not, and what it refused.
     """
 
     study: str
@@ -151,6 +152,7 @@ class StudyResult(_JsonRecord):
     folder: str
     tracking: str
     undelivered: int
+    tracking_problems: tuple[str, ...]
     commands: Mapping[str, str]
 
     @classmethod
@@ -160,5 +162,6 @@ class StudyResult(_JsonRecord):
             "see": Arm.from_dict(values["see"]) if values["see"] else None,
             "off": Arm.from_dict(values["off"]) if values["off"] else None,
             "gain": Interval.from_dict(values["gain"]) if values["gain"] else None,
+            "tracking_problems": tuple(values["tracking_problems"]),
         }
         return cls(**restored)

@@ -29,6 +29,7 @@ import filelock
 from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StudyError, StudyFailedError
 from see_tune.home import Home, StudyFolder, find_home
+from see_tune.model_folder import write_model_folder
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
@@ -49,7 +50,6 @@ from see_tune.spec.load import (
 )
 from see_tune.spec.models import StudySpec
 from see_tune.tracking.mlflow_tracker import Tracker
-from see_tune.tracking.model_folder import write_model_folder
 from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.training.trainer import load_trained, train
 
@@ -164,7 +164,12 @@ class _Run:
         tracker.log_study_metrics(_answer_metrics(result))
         tracker.end_study(status="interrupted" if interrupted else "complete", ended_at=time.time())
         undelivered = tracker.drain(_DELIVERY_S)
-        result = replace(result, undelivered=undelivered, **_champion(tracker, lineage, self.spec))
+        result = replace(
+            result,
+            undelivered=undelivered,
+            tracking_problems=_tracking_problems(tracker),
+            **_champion(tracker, lineage, self.spec),
+        )
         _write_atomically(self.folder.summary_file, json.dumps(json.loads(result.to_json()), indent=2) + "\n")
         return result
 
@@ -454,6 +459,11 @@ def _champion(tracker: Tracker, lineage: str | None, spec: StudySpec) -> dict[st
     if registration is None:
         return {"champion": None, "champion_note": "the tracking server is away: the next start registers it"}
     return {"champion": registration.uri, "champion_note": registration.note}
+
+
+def _tracking_problems(tracker: Tracker) -> tuple[str, ...]:
+    refused = (f"refused: {refusal.kind}: {refusal.error}" for refusal in tracker.refused())
+    return (*([away] if (away := tracker.away()) else []), *refused)
 
 
 def _no_answer(result: StudyResult) -> str:

@@ -31,6 +31,7 @@ def result_lines(result: StudyResult) -> list[str]:
         lines.append(f"champion         none: {result.champion_note}")
     lines.append(f"study            {result.folder}")
     lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
+    lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
     lines.append(f"look at it       {result.commands['ui']}")
     return lines
 

@@ -50,6 +50,7 @@ def study_result(
         folder=str(folder.root),
         tracking=tracking,
         undelivered=0,
+        tracking_problems=(),
         commands={"ui": f"see-tune ui --home {home.root}", "continue": f"see-tune run {folder.spec_file} --home {home.root}"},
     )
 

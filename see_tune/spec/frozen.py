@@ -42,7 +42,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = isinstance(scalar(text), str)
+    plain = isinstance(scalar(text), str) and text.isprintable()  # an odd line break (U+0085) comes back as another one
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 

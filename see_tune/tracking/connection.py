@@ -93,7 +93,7 @@ def _make_local_store(home: Home) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     home.root.mkdir(parents=True, exist_ok=True)
-    with FileLock(home.mlflow_db.with_suffix(".lock")):
+    with FileLock(home.mlflow_lock):
         try:
             _open_or_migrate(store_uri(home, LOCAL), home.mlflow_artifacts.as_uri())
         except (MlflowException, SQLAlchemyError, CommandError) as error:

@@ -24,7 +24,7 @@ from PIL import Image
 
 from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
-from see_tune.tracking.model_folder import load_model_folder
+from see_tune.model_folder import load_model_folder
 
 
 class EmbeddingModel(PythonModel):  # type: ignore[misc]

@@ -175,7 +175,7 @@ def save_pyfunc(model_folder: Path, into: Path) -> Path:
     from mlflow.models import Model
     from mlflow.types import Schema, TensorSpec
 
-    from see_tune.tracking.model_folder import load_model_folder
+    from see_tune.model_folder import load_model_folder
 
     staged, pyfunc = shutil.copytree(model_folder, into / _MODEL_FOLDER), into / _PYFUNC_FOLDER
     mlflow.pyfunc.save_model(

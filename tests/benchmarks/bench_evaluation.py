@@ -26,6 +26,7 @@ ROWS_PER_CLASS = 60502 / 11316
 KS = (1, 10, 100, 1000)
 BLOCK = 1024
 PML_ROWS = 20_000
+PARTS = ("random", "centres", "pml")
 
 
 def main() -> None:
@@ -34,13 +35,15 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1, help="the fastest of so many runs counts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    embeddings, labels = draw(options.rows, options.dim, noise=None)
-    compare_with_products(embeddings, labels, options.repeats, "random")
-    embeddings, labels = draw(options.rows, options.dim, noise=2.0)
-    compare_with_products(embeddings, labels, options.repeats, "around class centres")
-    compare_with_pytorch_metric_learning(*draw(min(options.rows, PML_ROWS), options.dim, noise=2.0), options.repeats)
+    if "random" in options.parts:
+        compare_with_products(*draw(options.rows, options.dim, noise=None), options.repeats, "random")
+    if "centres" in options.parts:
+        compare_with_products(*draw(options.rows, options.dim, noise=2.0), options.repeats, "around class centres")
+    if "pml" in options.parts:
+        compare_with_pytorch_metric_learning(*draw(min(options.rows, PML_ROWS), options.dim, noise=2.0), options.repeats)
 
 
 def draw(rows: int, dim: int, noise: float | None) -> tuple[Tensor, Tensor]:

@@ -15,12 +15,12 @@ from mlflow.entities import Run
 
 from see_tune.data.transforms import Preprocessing
 from see_tune.home import Home
+from see_tune.model_folder import write_model_folder
 from see_tune.models import build_model
 from see_tune.results import EpochResult
 from see_tune.spec.models import TrialSpec
 from see_tune.tracking.connection import connect
 from see_tune.tracking.mlflow_tracker import Tracker
-from see_tune.tracking.model_folder import write_model_folder
 from see_tune.tracking.registry import Candidate, fetch_model_folder, read_versions
 
 NOW = 1_700_000_000.0

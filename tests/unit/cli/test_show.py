@@ -11,13 +11,39 @@ from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
 TEST = {"test/recall_at_1": (0.849, 0.851), "test/recall_at_2": (0.91, 0.92)}
-SEE = Arm("t017", {"see.n_aug": 12, "see.lambda": 0.31}, {"val/recall_at_1": 0.934}, 41, True, (0, 1), TEST, {
-    "test/recall_at_1": Interval(0.85, 0.846, 0.854), "test/recall_at_2": Interval(0.915, 0.9, 0.93)})  # fmt: skip
+SEE = Arm(
+    "t017",
+    {"see.n_aug": 12, "see.lambda": 0.31},
+    {"val/recall_at_1": 0.934},
+    41,
+    True,
+    (0, 1),
+    TEST,
+    {"test/recall_at_1": Interval(0.85, 0.846, 0.854), "test/recall_at_2": Interval(0.915, 0.9, 0.93)},
+)
 RESULT = StudyResult(
-    "cars", "cars196", "honest", "done", 60, 31, 27, 2, {"t004": "out of memory"}, SEE, replace(SEE, lineage="baseline", values={}),
-    Interval(0.004, -0.001, 0.009), "models:/see-tune.cars196@champion", "first", 39840.0, 38.2, "/runs/studies/cars", "sqlite:///m", 0,
+    "cars",
+    "cars196",
+    "honest",
+    "done",
+    60,
+    31,
+    27,
+    2,
+    {"t004": "out of memory"},
+    SEE,
+    replace(SEE, lineage="baseline", values={}),
+    Interval(0.004, -0.001, 0.009),
+    "models:/see-tune.cars196@champion",
+    "first",
+    39840.0,
+    38.2,
+    "/runs/studies/cars",
+    "sqlite:///m",
+    0,
+    (),
     {"ui": "see-tune ui --home /runs", "continue": "see-tune run x"},
-)  # fmt: skip
+)
 
 
 def test_gain_whose_interval_holds_zero_is_not_called_a_gain() -> None:
@@ -30,7 +56,12 @@ def test_summary_holds_best_parameters_validation_test_and_where_things_lie() ->
     text = "\n".join(result_lines(RESULT))
     for part in ("see.n_aug: 12", "see.lambda: 0.31", "SEE 93.4   SEE off 93.4", "85.0 +-0.4", "no gain shown"):
         assert part in text
-    for part in ("t004 failed: out of memory", "models:/see-tune.cars196@champion", "/runs/studies/cars", "see-tune ui --home /runs"):
+    for part in (
+        "t004 failed: out of memory",
+        "models:/see-tune.cars196@champion",
+        "/runs/studies/cars",
+        "see-tune ui --home /runs",
+    ):
         assert part in text
 
 

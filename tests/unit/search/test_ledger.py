@@ -107,7 +107,9 @@ def test_no_row_stays_running_after_an_interrupted_result(tmp_path: Path) -> Non
     ledger = open_ledger(tmp_path)
     ledger.tell(ledger.ask().lineage, TrialResult("interrupted"))
     assert ledger.waiting_lineages() == ("t000",)
-    states = [trial.state.name for trial in optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db").trials]
+    states = [
+        trial.state.name for trial in optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/optuna.db").trials
+    ]
     assert states == ["FAIL", "WAITING"]
 
 

@@ -92,3 +92,12 @@ def test_what_depends_on_something_never_active_is_never_active() -> None:
 def test_a_search_of_nothing_active_is_refused() -> None:
     with pytest.raises(SpecError, match="nothing is left to search"):
         load("loss.arcface.margin: {float: [10, 30]}")
+
+
+def test_a_condition_on_what_is_itself_conditional_stays() -> None:
+    loaded = load(
+        "see.enabled: {choice: [true, false]}\n"
+        "see.gradient: {choice: [proxies, all]}\n"
+        "train.batch_size: {choice: [90, 180], when: {see.gradient: [proxies, all]}}"
+    )
+    assert parameters(loaded)["train.batch_size"].when == (("see.gradient", ("proxies", "all")),)

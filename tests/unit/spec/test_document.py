@@ -39,6 +39,10 @@ def test_what_only_yaml_1_1_converts_stays_text(text: str) -> None:
     assert scalar(text) == text
 
 
+def test_a_whole_number_without_end_is_no_exact_one() -> None:
+    assert scalar("9" * 5000) == float("inf")
+
+
 @given(st.floats(allow_nan=False))
 @settings(deadline=None)
 def test_every_float_that_python_writes_is_read_back(number: float) -> None:

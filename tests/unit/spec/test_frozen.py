@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from see_tune.spec.load import differences, dump_study, identity, identity_differences, load_study, parse_study
@@ -31,6 +31,8 @@ def test_a_name_that_looks_like_something_else_survives(name: str) -> None:
 
 
 @given(st.text(max_size=20), st.floats(min_value=1e-9, max_value=1e9))
+@example(root="\x85", decay=1.0)
+@example(root="", decay=1e-05)
 @settings(deadline=None, max_examples=30)
 def test_any_text_and_number_survives(root: str, decay: float) -> None:
     first = spec()

@@ -24,6 +24,10 @@ def load(text: str) -> Loaded:
         (N_AUG + "see: {pace: {start_share: 0.3}}\n", 20),
         (N_AUG + "see: {pace: {shape: step, ramp: 0.7}}\n", 71),
         (RAMP + "see: {pace: {ramp: 0.1}}\n", 51),  # the slowest point of the space counts
+        (  # so does the file's own value, where a condition leaves the ramp to it
+            "search: {see.pace.ramp: {float: [0.1, 0.2], when: {see.n_aug: [4]}}, see.n_aug: {int: [1, 64]}}\n",
+            51,
+        ),
         (N_AUG + "train: {epochs: 8}\n", 5),
         (N_AUG + "pruner: {grace_epochs: 60}\n", 60),
         (N_AUG + "pruner: {grace_epochs: 5, force: true}\n", 5),

@@ -48,9 +48,9 @@ def candidate(request: pytest.FixtureRequest) -> Callable[..., Candidate]:
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small untrained model as a study writes it."""
     from see_tune.data.transforms import Preprocessing
+    from see_tune.model_folder import write_model_folder
     from see_tune.models import build_model
     from see_tune.spec.models import TrialSpec
-    from see_tune.tracking.model_folder import write_model_folder
 
     spec = TrialSpec.model_validate(
         {

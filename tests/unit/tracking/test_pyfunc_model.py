@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from see_tune.errors import DatasetError
+from see_tune.model_folder import load_model_folder
 from see_tune.tracking.connection import silence
-from see_tune.tracking.model_folder import load_model_folder
 from see_tune.tracking.registry import save_pyfunc
 
 if TYPE_CHECKING:  # its import warns, and warnings are errors here until silence() was called

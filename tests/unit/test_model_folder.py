@@ -9,8 +9,8 @@ from PIL import Image
 
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import WeightsError
+from see_tune.model_folder import load_model_folder, write_model_folder
 from see_tune.models import build_model
-from see_tune.tracking.model_folder import load_model_folder, write_model_folder
 
 
 def pictures(count: int) -> list[Image.Image]:
