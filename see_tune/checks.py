@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from see_tune.data import read_table
+from see_tune.data.inspection import find_undecodable
 from see_tune.data.splits import split_table
+from see_tune.data.table import ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, UserError, WeightsError
 from see_tune.home import Home, dataset_places
 from see_tune.spec.models import StudySpec, TrialSpec
@@ -35,13 +37,17 @@ class DatasetFacts:
     notes: tuple[str, ...]
 
 
-def preflight(study: StudySpec, trial: TrialSpec, home: Home) -> DatasetFacts:
+def preflight(
+    study: StudySpec, trial: TrialSpec, home: Home, *, progress: Callable[[int, int], None] | None = None
+) -> DatasetFacts:
     """Everything that can be known before the first trial.
+
+    progress: called with (done, total) while images are decoded, once for each state of the files.
 
     Raises:
         UserError: the one thing that is wrong, as it is, or all of them in one list.
     """
-    problems = list(_problems(study, trial, home))
+    problems = list(_problems(study, trial, home, progress))
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -49,9 +55,13 @@ def preflight(study: StudySpec, trial: TrialSpec, home: Home) -> DatasetFacts:
     return dataset_facts(trial, home)
 
 
-def _problems(study: StudySpec, trial: TrialSpec, home: Home) -> Iterator[SeeTuneError]:
+def _problems(
+    study: StudySpec, trial: TrialSpec, home: Home, progress: Callable[[int, int], None] | None
+) -> Iterator[SeeTuneError]:
     try:
         dataset_facts(trial, home)
+        if trial.dataset.on_corrupt == "fail":
+            _refuse_undecodable(_table(trial, home), home, progress)
     except DatasetError as error:
         yield error
     if (missing := _missing_weights(trial)) is not None:
@@ -64,18 +74,32 @@ def _problems(study: StudySpec, trial: TrialSpec, home: Home) -> Iterator[SeeTun
 
 def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:
     """Read the table (no image is opened) and split it as the trials will."""
-    dataset, split = trial.dataset, trial.split
-    table = read_table(
+    table = _table(trial, home)
+    split = split_table(table, **trial.split.model_dump())
+    notes = (*table.notes, *split.notes)
+    return DatasetFacts(table.fingerprint(), split.hash, split.num_classes, len(split.train_rows), notes)
+
+
+def _table(trial: TrialSpec, home: Home) -> ImageTable:
+    dataset = trial.dataset
+    return read_table(
         dataset.name,
         places=dataset_places(dataset.name, dataset.root),
         cache=home.cache,
         classes=dataset.classes,
-        seed=trial.seed,
         allow_partial=dataset.allow_partial,
         on_corrupt=dataset.on_corrupt,
     )
-    parts = split_table(table, kind=split.kind, seed=split.seed, fraction=split.fraction, folds=split.folds, fold=split.fold)
-    return DatasetFacts(table.fingerprint(), parts.hash, parts.num_classes, len(parts.train_rows), parts.notes)
+
+
+def _refuse_undecodable(table: ImageTable, home: Home, progress: Callable[[int, int], None] | None) -> None:
+    """A broken image ends a study here and not in the middle of its third trial."""
+    failed = find_undecodable(table, cache=home.cache, progress=progress)
+    if failed:
+        raise DatasetError(
+            f"{len(failed):,} of {len(table):,} images of {table.name} do not decode. The first: {next(iter(failed.values()))}. "
+            f"All of them: see-tune datasets check {table.name}. Mend them, or leave them out with dataset.on_corrupt: skip"
+        )
 
 
 def _missing_weights(trial: TrialSpec) -> WeightsError | None:

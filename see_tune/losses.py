@@ -39,10 +39,6 @@ class LossEntry:
         """Whether SEE has something to expand around: a loss needs the number of classes to give each one proxies."""
         return "num_classes" in self.sizes
 
-    @property
-    def layout(self) -> str:
-        return "" if self.has_proxies else "none"
-
 
 LOSSES: dict[str, LossEntry] = {
     "nsoftmax": LossEntry("pytorch_metric_learning.losses:NormalizedSoftmaxLoss", {"temperature": 0.05}),

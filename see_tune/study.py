@@ -63,6 +63,9 @@ _SHARE_CORES = 4
 class Watcher(DeskListener):
     """Someone who looks on: the terminal, a test. Every method may be left as it is."""
 
+    def decoding(self, done: int, total: int) -> None:
+        """Images are decoded once before the first trial, so that a broken one is found now."""
+
     def begin(self, spec: StudySpec, board: Board, folder: StudyFolder) -> None: ...
 
     def note(self, text: str) -> None: ...
@@ -101,7 +104,9 @@ def run_loaded(loaded: Loaded, home: Home, *, until: Until, watcher: Watcher) ->
     if (stored := stored_result(folder)) and _answers(stored, loaded.spec, until):
         watcher.note(f"{stored.study} is finished: {stored.trials} trials. More of the same search: --trials {2 * stored.trials}")
         return stored
-    facts = preflight(loaded.spec, trial_values(loaded.spec), home)
+    facts = preflight(loaded.spec, trial_values(loaded.spec), home, progress=watcher.decoding)
+    for note in facts.notes:
+        watcher.note(f"note: {note}")
     folder.make()
     with _only_one(folder):
         folder.spec_file.write_text(dump_study(loaded.spec))

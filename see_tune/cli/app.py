@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from see_tune.cli import run, train, ui, validate
+from see_tune.cli import datasets, run, train, ui, validate
 from see_tune.errors import SeeTuneError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("validate")(validate.validate)
 app.command("schema")(validate.schema)
 app.command("train")(train.train)
 app.command("ui")(ui.ui)
+app.add_typer(datasets.commands, name="datasets")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

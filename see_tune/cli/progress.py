@@ -37,6 +37,10 @@ class PlainProgress(Watcher):
         self._stream = stream
         self._board: Board | None = None
 
+    def decoding(self, done: int, total: int) -> None:
+        if done == total or done % max(1, total // 10) == 0:
+            self._print(f"checking that images decode: {done}/{total}")
+
     def begin(self, spec: StudySpec, board: Board, folder: StudyFolder) -> None:
         self._board = board
         self._print(title(spec, folder))
@@ -58,6 +62,9 @@ class LiveProgress(Watcher):
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
         self._live: Live | None = None
+
+    def decoding(self, done: int, total: int) -> None:
+        self._console.print(f"checking that images decode: {done}/{total}", end="\r" if done < total else "\n", highlight=False)
 
     def begin(self, spec: StudySpec, board: Board, folder: StudyFolder) -> None:
         head = title(spec, folder)

@@ -32,7 +32,7 @@ def share_at(epoch: int, epochs: int, *, shape: Shape, start_share: float, end_s
     >>> share_at(25, 100, shape="linear", start_share=0.0, end_share=0.4, ramp=1.0)
     0.1
     """
-    # Rounded, so that a ramp of 200/300 over 300 epochs is over in epoch 200 and not, by a rounding error, one later.
+    # Rounded, so that a ramp of 200/302 over 302 epochs is over in epoch 200 and not, by a rounding error, one later.
     progress = min(1.0, round(epoch / (ramp * epochs), 12))
     match shape:
         case "cosine":

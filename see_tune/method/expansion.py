@@ -61,12 +61,13 @@ def expand(embeddings: Tensor, proxies: Tensor, n_aug: int, *, generator: torch.
         dtype = torch.promote_types(embeddings.dtype, torch.float32)
         z = embeddings.to(dtype)
         w = F.normalize(proxies.detach().to(dtype), dim=-1)
-        similarity = (z * w).sum(-1, keepdim=True)  # (B, 1)
-        r = z - similarity * w  # (B, D), z's image in w's null space
-        on_axis = r.detach().norm(dim=-1, keepdim=True) <= 10 * torch.finfo(dtype).eps  # (B, 1)
+        r = z - (z * w).sum(-1, keepdim=True) * w  # (B, D), z's image in w's null space
+        radius = torch.linalg.vector_norm(r.detach(), dim=-1, keepdim=True)
+        on_axis = radius <= 10 * torch.finfo(dtype).eps  # (B, 1): z = +-w, r is rounding noise
         r = r.masked_fill(on_axis, 0)
-        centre = torch.where(on_axis, z, similarity * w - r / n_aug)  # (B, D), what all synthetic embeddings share
-        coefficients, basis = _draw_spread(w, F.normalize(r.detach(), dim=-1), n_aug, generator)
+        v1 = r.detach() / radius.masked_fill(on_axis, 1)
+        centre = z.sub(r, alpha=1 + 1 / n_aug)  # (B, D): <z, w> w - r/n, what all synthetic embeddings share
+        coefficients, basis = _draw_spread(w, v1, n_aug, generator)
         return torch.baddbmm(centre[:, None].expand(-1, n_aug, -1), _follow(coefficients, basis, r), basis).to(embeddings.dtype)
 
 
@@ -108,7 +109,7 @@ def _draw_spread(w: Tensor, v1: Tensor, n: int, generator: torch.Generator | Non
     """What the n synthetic directions have outside v_1, mu_k + v_1/n for k = 2..n+1, as coefficients @ basis.
 
     Returns:
-        coefficients (B, n, n + 1) and basis (B, n + 1, D), whose rows 0 and 1 are +-w and v_1.
+        coefficients (B, n, n + 1) and basis (B, n + 1, D), whose rows 0 and 1 are w and v_1.
     """
     rows = w.new_empty(n + 1, *w.shape)  # frame before batch: the draws are one contiguous piece, filled in place
     rows[0], rows[1] = w, v1
@@ -143,7 +144,8 @@ def _follow(coefficients: Tensor, basis: Tensor, r: Tensor) -> Tensor:
     whose second term is zero but for its gradient.
     """
     if not r.requires_grad:
-        return r.norm(dim=-1)[:, None, None] * coefficients
+        radius: Tensor = torch.linalg.vector_norm(r, dim=-1)
+        return radius[:, None, None] * coefficients
     products = basis @ r[:, :, None]  # (B, n + 1, 1)
     along, across = products[:, 1:2], coefficients @ products  # <v_1, r> (B, 1, 1), <spread_k, r> (B, n, 1)
     return along * coefficients - F.pad(across, (1, coefficients.shape[-1] - 2))  # across is v_1's coefficient

@@ -191,5 +191,5 @@ def smallest_proxy_angle(proxies: Tensor, *, chunk: int = 1024) -> Tensor:
         cosines = (block @ rows.T).masked_fill(classes[start : start + chunk, None] == classes, -1)
         closest = cosines.argmax().view(1)
         one, other = block[closest // len(rows)], rows[closest % len(rows)]
-        nearest = torch.where(cosines.amax() > -1, torch.minimum(nearest, (one - other).norm()), nearest)
+        nearest = torch.where(cosines.amax() > -1, torch.minimum(nearest, torch.linalg.vector_norm(one - other)), nearest)
     return torch.rad2deg(2 * torch.asin((nearest / 2).clamp(max=1)))

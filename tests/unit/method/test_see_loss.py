@@ -112,6 +112,13 @@ def test_the_samples_closest_to_their_proxies_are_expanded() -> None:
     torch.testing.assert_close(synthetic.view(3, 4, D).mean(1), expected.mean(1))  # mean(z*) does not depend on the frame
 
 
+@pytest.mark.parametrize(("lambda_", "share", "calls"), [(0.0, 1.0, 1), (0.5, 0.0, 1), (0.5, 1.0, 2)])
+def test_the_loss_is_called_a_second_time_only_for_synthetic_samples(lambda_: float, share: float, calls: int) -> None:
+    loss, (z, labels) = OwnLoss(), draw_batch()
+    SEELoss(loss, n_aug=4, lambda_=lambda_)(z, labels, share=share)
+    assert len(loss.batches) == calls
+
+
 def test_diagnostics_say_what_was_expanded() -> None:
     see, (z, labels) = SEELoss(OwnLoss(), n_aug=4, lambda_=1.0), draw_batch()
     see(z, labels, share=0.26)
@@ -219,7 +226,9 @@ def angle_by_loops(proxies: Tensor) -> float:
 @pytest.mark.parametrize("chunk", [1, 4, 1024])
 @pytest.mark.parametrize("centres", [1, 3])
 def test_smallest_angle_equals_the_naive_loop(chunk: int, centres: int) -> None:
-    proxies = torch.randn(9, centres, 5, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randn(9, 1, 5, generator=generator)
+    proxies = classes + 0.01 * torch.randn(9, centres, 5, generator=generator)  # a class's own centres are closest of all
     assert smallest_proxy_angle(proxies, chunk=chunk).item() == pytest.approx(angle_by_loops(proxies), rel=1e-4)
 
 

@@ -61,3 +61,8 @@ def test_a_loss_without_proxies_is_searched_where_see_goes_off_with_it() -> None
     parse_study(text + ", when: {loss.name: [proxy_anchor]}}\n", "f.yaml")
     with pytest.raises(SpecError, match=r"search.loss.name: may not be multi_similarity"):
         parse_study(text + "}\n", "f.yaml")
+
+
+def test_an_n_aug_that_is_never_used_does_not_limit_the_dimension() -> None:
+    entry = "{choice: [8, 128]}\n  see.n_aug: {int: [1, 7]}"
+    assert domain("model.embedding_dim", entry) == Choice((8, 128))

@@ -87,7 +87,7 @@ def limit_memory(state: TrainingState, at_most: int) -> None:
     """Let the model raise what CUDA raises when more than `at_most` images with a graph are in it at once."""
 
     def refuse(_: object, inputs: tuple[Tensor]) -> None:
-        if len(inputs[0]) > at_most:
+        if torch.is_grad_enabled() and len(inputs[0]) > at_most:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     state.model.register_forward_pre_hook(refuse)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,24 @@ def test_the_papers_protocol_is_named_after_the_test_classes(spec_of: SpecMaker,
 
     assert all("test/recall_at_1" in epoch.metrics for epoch in result.epochs)
     assert not any(name.startswith("val/") for epoch in result.epochs for name in epoch.metrics)
+
+
+def test_queries_are_looked_up_in_a_gallery_of_their_own(spec_of: SpecMaker, home: Home, pictures: Path, tmp_path: Path) -> None:
+    root = tmp_path / "inshop"
+    shutil.copytree(pictures / "train", root / "train")
+    for folder in (pictures / "test").iterdir():
+        for side, images in (("query", ("0.png", "1.png")), ("gallery", ("2.png", "3.png", "4.png"))):
+            (root / side / folder.name).mkdir(parents=True)
+            for image in images:
+                shutil.copy(folder / image, root / side / folder.name)
+    spec = spec_of(train__epochs=1)
+    dataset = spec.dataset.model_copy(update={"root": str(root)})
+
+    result = train(spec.model_copy(update={"dataset": dataset, "split": SplitSpec(kind="test")}), home=home)
+
+    assert result.cause is None
+    assert (result.facts["queries"], result.facts["gallery"]) == ("8", "12")
+    assert 0 < result.epochs[-1].metrics["test/recall_at_1"] <= 1
 
 
 def test_a_stopped_training_ran_on_the_schedule_of_the_whole_horizon(spec_of: SpecMaker, home: Home) -> None:

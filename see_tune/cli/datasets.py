@@ -1,0 +1,146 @@
+"""`see-tune datasets`: which there are, whether one is whole, what it looks like, and a split of one's own pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from see_tune.cli.options import AsJson, HomeFolder
+
+if TYPE_CHECKING:
+    from see_tune.data.inspection import TableCheck
+    from see_tune.data.table import ImageTable
+
+commands = typer.Typer(help="List datasets, check one, look at one, split your own.", no_args_is_help=False)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune datasets`.", show_default=False)]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Its folder; default $SEE_TUNE_DATA/NAME, then ./data/NAME.", show_default=False)
+]
+
+
+@commands.callback(invoke_without_command=True)
+def list_datasets(context: typer.Context, as_json: AsJson = False) -> None:
+    """Without a command: every dataset, what it needs and where it is had."""
+    if context.invoked_subcommand is not None:
+        return
+    from see_tune.data import DATASETS, dataset_layouts
+
+    rows = [
+        {"name": name, "ks": list(entry.ks), "source": entry.source, "layouts": list(dataset_layouts(name))}
+        for name, entry in DATASETS.items()
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        print(f"{row['name']:<9} R@{', '.join(map(str, row['ks']))}   {row['source']}")
+        for layout in row["layouts"]:
+            print(f"{'':<9} {layout}")
+
+
+@commands.command()
+def check(
+    name: Name,
+    root: Root = None,
+    allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Accept counts that differ from the published.")] = False,
+    home: HomeFolder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Layout, counts, images that do not decode, duplicates across the split; exit 1 with the list when something is wrong."""
+    from see_tune.data.inspection import check_table
+    from see_tune.home import find_home
+
+    table = _read(name, root, home, allow_partial=allow_partial)
+    with _progress(as_json) as progress:
+        found = check_table(table, cache=find_home(home).cache, progress=progress)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=2, default=str))
+    else:
+        for line in _check_lines(found):
+            print(line)
+    return 1 if found.problems else 0
+
+
+@commands.command()
+def sample(
+    name: Name,
+    out: Annotated[Path, typer.Option("--out", help="The PNG to write.", show_default=False)],
+    root: Root = None,
+    classes: Annotated[int, typer.Option("--classes", min=1, help="So many classes, a line each.")] = 10,
+    home: HomeFolder = None,
+) -> None:
+    """Write a contact sheet: a line a class, up to ten of its images."""
+    import numpy as np
+
+    from see_tune.data.inspection import contact_sheet
+    from see_tune.errors import DatasetError
+
+    table = _read(name, root, home)
+    _, firsts = np.unique(table.labels, return_index=True)
+    spread = np.sort(firsts)[np.linspace(0, len(firsts) - 1, min(classes, len(firsts))).astype(int)]
+    rows = [np.flatnonzero(table.labels == table.labels[first])[:10] for first in spread]
+    try:
+        contact_sheet(table, np.concatenate(rows), columns=10).save(out, format="PNG")
+    except OSError as error:
+        raise DatasetError(
+            f"--out {out} cannot be written ({error.strerror or error}); name a file in a folder that exists"
+        ) from error
+    print(f"{out}: {sum(map(len, rows))} images of {len(rows)} classes of {len(firsts)}")
+
+
+@commands.command()
+def split(
+    root: Annotated[Path, typer.Option("--root", help="A folder with one folder a class.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The CSV manifest to write, in ROOT or above it.", show_default=False)],
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    validation: Annotated[float, typer.Option("--validation", min=0.01, max=0.9, help="Part of the classes.")] = 0.2,
+    test: Annotated[float, typer.Option("--test", min=0.01, max=0.9, help="Part of the classes.")] = 0.3,
+) -> None:
+    """Save a class-disjoint split of your own pictures into training, validation and test classes."""
+    from see_tune.data.manifest import write_split_manifest
+
+    if validation + test >= 1:
+        raise typer.BadParameter(f"--validation {validation} and --test {test} leave no training classes; their sum is below 1")
+    table = write_split_manifest(root, out, seed=seed, fractions=(validation, test))
+    for part in ("train", "validation", "test"):
+        rows = table.rows(part)
+        print(f"{part:<11} {len(rows):>7} images in {len(set(table.labels[rows].tolist())):>5} classes")
+    print(f"{out}   use it: dataset: {{name: manifest, root: {out.resolve().parent}}}")
+
+
+def _read(name: str, root: Path | None, home: Path | None, *, allow_partial: bool = False) -> ImageTable:
+    from see_tune.data import read_table
+    from see_tune.home import dataset_places, find_home
+
+    return read_table(name, places=dataset_places(name, root), cache=find_home(home).cache, allow_partial=allow_partial)
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr where that is a terminal."""
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("decoding", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _check_lines(found: TableCheck) -> list[str]:
+    lines = [f"{found.name}  {found.root}  fingerprint {found.fingerprint}"]
+    lines += [f"  {part:<11} {found.images[part]:>7} images in {found.classes[part]:>6} classes" for part in found.images]
+    lines.append(f"  smallest class {found.smallest[0]} ({found.smallest[1]}), largest {found.largest[0]} ({found.largest[1]})")
+    lines += [f"  note: {note}" for note in found.notes]
+    lines += [f"  wrong: {problem}" for problem in found.problems]
+    return [*lines, "nothing wrong" if not found.problems else f"{len(found.problems)} things are wrong"]
