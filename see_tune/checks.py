@@ -19,6 +19,7 @@ from see_tune.data.table import ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, UserError, WeightsError
 from see_tune.home import Home, dataset_places
 from see_tune.spec.models import StudySpec, TrialSpec
+from see_tune.training.parts import make_model, make_preprocessing
 
 _CHECKPOINT_ROOM = 2 * 2**30
 
@@ -64,8 +65,8 @@ def _problems(
             _refuse_undecodable(_table(trial, home), home, progress)
     except DatasetError as error:
         yield error
-    if (missing := _missing_weights(trial)) is not None:
-        yield missing
+    else:
+        yield from _wrong_model(trial)
     if (short := _short_of_gpus(study)) is not None:
         yield short
     if (unwritable := _unwritable(home.root)) is not None:
@@ -102,11 +103,15 @@ def _refuse_undecodable(table: ImageTable, home: Home, progress: Callable[[int, 
         )
 
 
-def _missing_weights(trial: TrialSpec) -> WeightsError | None:
-    weights = trial.model.weights
-    if weights in ("pretrained", "none") or Path(weights).expanduser().is_file():
-        return None
-    return WeightsError(f"model.weights: there is no file {weights!r}; valid: pretrained, none, or a .safetensors or .pth file")
+def _wrong_model(trial: TrialSpec) -> Iterator[WeightsError]:
+    """An unknown backbone, or weights that are absent or do not fit: the model is built once, as a trial would build it.
+
+    Pretrained weights are fetched from the hub here, once, so that no trial has to.
+    """
+    try:
+        make_model(trial, make_preprocessing(trial), weights=trial.model.weights)
+    except WeightsError as error:
+        yield error
 
 
 def _short_of_gpus(study: StudySpec) -> SpecError | None:

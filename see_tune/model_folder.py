@@ -27,7 +27,7 @@ from torch import nn
 
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import WeightsError
-from see_tune.models import build_model
+from see_tune.models import EmbeddingModel, build_model
 from see_tune.spec.models import TrialSpec
 
 WEIGHTS_FILE = "model.safetensors"
@@ -41,7 +41,7 @@ _BATCH_IMAGES = 64
 class StoredModel:
     """A model read from its folder, in evaluation mode, on the CPU or where it was moved to."""
 
-    model: nn.Module
+    model: EmbeddingModel
     preprocessing: Preprocessing
     spec: TrialSpec
 

@@ -34,7 +34,7 @@ from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.ledger import Ledger, open_final_ledger, open_search_ledger
-from see_tune.search.protocol import Candidate, Protocol, final_lineage
+from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import Resources, run, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.keys import flat
@@ -241,7 +241,7 @@ class _TrackingListener(DeskListener):
         values = describe_values(work.row.values)
         self._tracker.start_run(
             work.row.lineage,
-            name=f"{work.row.lineage} {values}".strip(),
+            name=f"{row_title(work.row)} {values}".strip(),
             params={**work.row.values, "trial": work.row.lineage, "seed": work.spec.seed},
             tags={
                 **self._tags,

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from see_tune.cli import datasets, run, train, ui, validate
+from see_tune.cli import datasets, evaluate, run, train, ui, validate
 from see_tune.errors import SeeTuneError
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("schema")(validate.schema)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
 app.command("ui")(ui.ui)
 app.add_typer(datasets.commands, name="datasets")
 

@@ -15,6 +15,7 @@ from see_tune.home import StudyFolder
 from see_tune.report.summary import describe_values
 from see_tune.results import TrialResult
 from see_tune.search.board import Best, Board, RunningTrial, Snapshot
+from see_tune.search.protocol import row_title
 from see_tune.search.searcher import Work
 from see_tune.spec.models import StudySpec
 from see_tune.study import Watcher
@@ -120,7 +121,7 @@ def _running_line(trial: RunningTrial) -> str:
     speed = f"{trial.images_per_s:.0f}" if trial.images_per_s is not None else "-"
     wait = f"{trial.wait_share:.0%}" if trial.wait_share is not None else "-"
     starved = "  starved for data" if (trial.wait_share or 0) > _STARVED else ""
-    cells = _cells((trial.where[-14:], 14), (trial.lineage[-22:], 22))
+    cells = _cells((trial.where[-14:], 14), (trial.title[:22], 22))
     return f"{cells} {f'{trial.epoch}/{trial.last_epoch}':>7} {value:>8} {speed:>7} {wait:>5}{starved}"
 
 
@@ -134,7 +135,7 @@ def ended_line(work: Work, result: TrialResult, now: Snapshot) -> str:
     value = f" {percent(result.best_value)} (epoch {result.best_epoch})" if result.best_value is not None else ""
     cause = f": {result.cause}" if result.cause else ""
     parts: Iterable[str] = (
-        f"[{now.finished}/{now.total}{left}] {work.phase} {work.row.lineage} {result.status}{value}{cause}",
+        f"[{now.finished}/{now.total}{left}] {work.phase} {row_title(work.row)} {result.status}{value}{cause}",
         describe_values(work.row.values),
         f"best {now.best.lineage} {percent(now.best.value)}" if now.best and not work.row.plan else "",
         f"SEE off {percent(now.off.value)}" if now.off and not work.row.plan else "",

@@ -104,7 +104,7 @@ def _draw_splits(table: ImageTable, seed: int, fractions: tuple[float, float]) -
 
 
 def _read_rows(file: Path) -> dict[str, _Row]:
-    """"file:line" -> the row's columns, stripped."""
+    """ "file:line" -> the row's columns, stripped."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)

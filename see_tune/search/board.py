@@ -14,6 +14,7 @@ from typing import Any
 
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.ledger import FinishedRow, Row
+from see_tune.search.protocol import row_title
 from see_tune.search.searcher import DeskListener, Work
 
 
@@ -21,7 +22,7 @@ from see_tune.search.searcher import DeskListener, Work
 class RunningTrial:
     """One trial that is out."""
 
-    lineage: str
+    title: str
     where: str
     epoch: int
     last_epoch: int
@@ -170,7 +171,7 @@ def _running(work: Work) -> RunningTrial:
     last = work.history[-1] if work.epochs else None
     metrics = last.metrics if last else {}
     return RunningTrial(
-        work.row.lineage,
+        row_title(work.row),
         work.where,
         last.epoch if last else 0,
         work.spec.last_epoch,

@@ -245,6 +245,17 @@ def final_lineage(arm: Candidate, seed: int) -> str:
     return f"final-{arm.side}-{arm.lineage}-e{arm.epoch}-s{seed}"
 
 
+def row_title(row: Row) -> str:
+    """What people see a row as: ``t017``, ``baseline``, ``re-rank t017 f2``, ``final off s1``."""
+    match row.plan.get("phase"):
+        case "rerank":
+            return f"re-rank {row.plan['of']} f{row.plan['fold']}"
+        case "final":
+            return f"final {row.plan['side']} s{row.plan['seed']}"
+        case _:
+            return row.lineage
+
+
 def _is_final_of(row: FinishedRow, candidate: Candidate) -> bool:
     return row.value is not None and row.lineage.startswith(final_lineage(candidate, 0).removesuffix("0")) and "seed" in row.plan
 

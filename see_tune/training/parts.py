@@ -148,7 +148,7 @@ def make_state(spec: TrialSpec, model: EmbeddingModel, loss: nn.Module, device: 
     loss.to(device)
     if spec.model.compile:
         model.compile()
-    amp = _amp_dtype(spec.train.amp, device)
+    amp = amp_dtype(spec, device)
     torch.manual_seed(_stream(spec.seed, _DROPOUT))
     return TrainingState(
         spec=spec,
@@ -200,9 +200,9 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _amp_dtype(name: str, device: torch.device) -> torch.dtype | None:
+def amp_dtype(spec: TrialSpec, device: torch.device) -> torch.dtype | None:
     """Half precision where it is faster: on CUDA, bfloat16 only where the hardware has it. A CPU computes in float32."""
-    dtype = _AMP_DTYPES[name]
+    dtype = _AMP_DTYPES[spec.train.amp]
     if device.type != "cuda" or (dtype is torch.bfloat16 and not torch.cuda.is_bf16_supported(including_emulation=False)):
         return None
     return dtype

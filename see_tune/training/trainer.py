@@ -23,9 +23,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from see_tune.data.loading import Loader
@@ -33,9 +31,7 @@ from see_tune.data.samplers import epoch_batches
 from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
-from see_tune.errors import CheckpointError, SeeTuneError, TrainingError
-from see_tune.evaluation import evaluate_embeddings
-from see_tune.evaluation.embed import embed
+from see_tune.errors import CheckpointError, EvaluationError, SeeTuneError, TrainingError
 from see_tune.home import Home
 from see_tune.losses import LOSSES
 from see_tune.method.see_loss import SEELoss, proxies_of, smallest_proxy_angle
@@ -43,6 +39,7 @@ from see_tune.models import EmbeddingModel
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.spec.models import TrialSpec
 from see_tune.training.checkpoint import load_weights
+from see_tune.training.measure import measure
 from see_tune.training.parts import (
     describe,
     device_name,
@@ -215,41 +212,27 @@ def _measure(state: TrainingState, loader: Loader, table: ImageTable, split: Spl
         TrainingError: the embeddings are not finite, or are all the same.
     """
     spec = state.spec
-
-    def embedded(rows: NDArray[np.int64]) -> Tensor:
-        images = loader.evaluate(rows, spec.evaluate.batch_size)
-        return embed(state.model, images, device=state.device, amp_dtype=state.amp)
-
-    queries = embedded(split.query_rows)
-    variance = _checked_variance(queries, epoch)
-    in_gallery = split.gallery_rows
-    measured = evaluate_embeddings(
-        queries,
-        table.labels[split.query_rows],
-        ks=spec.ks,
-        gallery=None if in_gallery is None else embedded(in_gallery),
-        gallery_labels=None if in_gallery is None else table.labels[in_gallery],
-    )
-    prefix = spec.objective_metric.partition("/")[0]
-    wanted = {name: value for name, value in measured.items() if name.startswith(("recall_at_", "map_at_r", "r_precision"))}
-    return {f"{prefix}/{name}": value for name, value in {**wanted, "embedding_variance": variance}.items()}
-
-
-def _checked_variance(embeddings: Tensor, epoch: int) -> float:
-    """Mean squared distance of (N, D) unit embeddings from their mean, in 0..1.
-
-    Raises:
-        TrainingError: it is not finite, or (nearly) 0.
-    """
-    variance = 1 - float(embeddings.double().mean(0).square().sum())
-    if not math.isfinite(variance):
-        raise TrainingError(f"embeddings are not finite after epoch {epoch}. Lower train.optimizer.lr, or set train.amp: none.")
-    if variance < _COLLAPSED_VARIANCE:
+    try:
+        measured = measure(
+            state.model,
+            loader,
+            table,
+            split,
+            ks=spec.ks,
+            batch_size=spec.evaluate.batch_size,
+            device=state.device,
+            amp_dtype=state.amp,
+        )
+    except EvaluationError as exc:
+        raise TrainingError(f"after epoch {epoch}: {exc}") from exc
+    if measured["embedding_variance"] < _COLLAPSED_VARIANCE:
         raise TrainingError(
-            f"embeddings collapsed at epoch {epoch}: every image has the same one (variance {variance:.0e}). "
+            f"embeddings collapsed at epoch {epoch}: every image has the same one "
+            f"(variance {measured['embedding_variance']:.0e}). "
             "Lower train.optimizer.lr, or start from pretrained weights."
         )
-    return variance
+    prefix = spec.objective_metric.partition("/")[0]
+    return {f"{prefix}/{name}": value for name, value in measured.items() if not name.startswith("queries")}
 
 
 class _Diary:

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_expand.py [--device cuda] [--repetitions 31]
 
-The three take turns, and medians are compared: a busy machine slows all of them alike. All three draw their frames anew and
-return the same kind of result, which is checked first.
+The three take turns, and medians are compared: a busy machine slows all of them alike. All three take proxies of any length,
+draw their frames anew and return the same kind of result, which is checked first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ Expansion = Callable[[Tensor, Tensor, int], Tensor]
 def expand_by_gram_schmidt(embeddings: Tensor, proxies: Tensor, n: int) -> Tensor:
     """Sample by sample and vector by vector, as Algorithm 1 is written; each step is one matrix product, nothing is copied."""
     vertices = simplex_coefficients(n, dtype=embeddings.dtype, device=embeddings.device)[1:]
+    proxies = F.normalize(proxies, dim=-1)
     synthetic = torch.empty(len(embeddings), n, embeddings.shape[1], dtype=embeddings.dtype, device=embeddings.device)
     frame = torch.empty(n, embeddings.shape[1], dtype=embeddings.dtype, device=embeddings.device)
     for i, (z, w) in enumerate(zip(embeddings, proxies, strict=True)):
@@ -44,6 +45,7 @@ def expand_by_gram_schmidt(embeddings: Tensor, proxies: Tensor, n: int) -> Tenso
 
 def expand_by_qr(embeddings: Tensor, proxies: Tensor, n: int) -> Tensor:
     """The whole batch at once, the frames by Householder QR."""
+    proxies = F.normalize(proxies, dim=-1)
     similarity = (embeddings * proxies).sum(-1, keepdim=True)
     r = embeddings - similarity * proxies
     radius = r.norm(dim=-1, keepdim=True)
@@ -73,12 +75,16 @@ def check(way: Expansion, embeddings: Tensor, proxies: Tensor, n: int) -> None:
     torch.testing.assert_close(points.norm(dim=-1), torch.ones(BATCH, n + 1, device=points.device), rtol=0, atol=1e-5)
 
 
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def time_one_s(way: Expansion, embeddings: Tensor, proxies: Tensor, n: int) -> float:
-    wait = torch.cuda.synchronize if embeddings.is_cuda else (lambda: None)
-    wait()
+    wait_for(embeddings.device)
     start = time.perf_counter()
     way(embeddings, proxies, n)
-    wait()
+    wait_for(embeddings.device)
     return time.perf_counter() - start
 
 

@@ -83,7 +83,7 @@ def test_no_line_of_an_engine_reaches_the_terminal(road: tuple[subprocess.Comple
 def test_each_finished_row_gets_one_line(road: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     lines = [line for line in road[0].stderr.splitlines() if line.startswith("[")]
     assert sum(" search t0" in line for line in lines) == 4
-    assert sum(" final final-" in line for line in lines) == 4
+    assert sum(" final final " in line for line in lines) == 4
 
 
 def test_storage_holds_each_lineage_once_and_no_row_is_running(road: tuple[subprocess.CompletedProcess[str], Path]) -> None:

@@ -1,0 +1,42 @@
+"""`see-tune evaluate MODEL --dataset NAME`: the retrieval metrics of a trained model on a dataset's test classes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from see_tune.cli.options import AsJson, HomeFolder
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Default: the one it was trained on.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="The dataset's folder.", show_default=False)] = None,
+    tracking: Annotated[str, typer.Option("--tracking", help="local, or the http(s) URI of an MLflow server.")] = "local",
+    home: HomeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print Recall@k, MAP@R and R-precision on the test split; equals what the study reported for that model."""
+    from see_tune.home import find_home
+    from see_tune.spec.models import DatasetSpec, SplitSpec
+    from see_tune.stored import open_model
+    from see_tune.training.measure import measure_trained
+
+    stored = open_model(model, find_home(home), tracking)
+    own = stored.spec.dataset
+    chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own
+    if root is not None:
+        chosen = chosen.model_copy(update={"root": str(root)})
+    spec = stored.spec.model_copy(update={"dataset": chosen, "split": SplitSpec(kind="test")})
+    threads = len(os.sched_getaffinity(0))
+    found = measure_trained(stored.model, spec, stored.preprocessing, home=find_home(home), threads=threads)
+    if as_json:
+        print(json.dumps({"model": model, "dataset": chosen.name, **found}, indent=2))
+        return
+    print(f"{model} on the test classes of {chosen.name}")
+    for name, value in found.items():
+        print(f"  {name:<26} {value:.0f}" if name.startswith("queries") else f"  {name:<26} {100 * value:.2f}")

@@ -1,0 +1,64 @@
+"""A trained model by whatever name a user has for it.
+
+models:/see-tune.cars196@champion, models:/see-tune.cars196/3    a version in the registry
+runs/studies/cars/trials/final-see-t017-e41-s0                   a training's folder
+runs/studies/cars/model                                          a model folder (model.safetensors, model.json)
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from see_tune.errors import StudyError, WeightsError
+from see_tune.home import Home
+from see_tune.model_folder import StoredModel, load_model_folder
+from see_tune.tracking.connection import connect
+from see_tune.tracking.registry import RegisteredVersion, fetch_model_folder, read_versions
+from see_tune.training import load_trained
+
+_URI = re.compile(r"models:/see-tune\.(?P<dataset>[a-z0-9]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
+
+
+def open_model(name: str, home: Home, tracking: str = "local") -> StoredModel:
+    """The model that `name` means, in evaluation mode, on the CPU.
+
+    tracking: ``local``, or the ``http(s)://host:port`` whose registry a ``models:/`` URI is looked up in.
+
+    Raises:
+        StudyError: the registry has no such version.
+        WeightsError: there is no such folder, or it holds no model.
+    """
+    if name.startswith("models:/"):
+        return _from_registry(name, home, tracking)
+    folder = Path(name).expanduser()
+    if (folder / "model.json").is_file():
+        return load_model_folder(folder)
+    if not folder.is_dir():
+        raise WeightsError(
+            f"there is no model {name!r}; valid: models:/see-tune.DATASET@champion, models:/see-tune.DATASET/VERSION, "
+            f"or the folder of a training (HOME/studies/STUDY/trials/LINEAGE)"
+        )
+    model, spec, preprocessing = load_trained(folder)
+    return StoredModel(model, preprocessing, spec)
+
+
+def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
+    matched = _URI.fullmatch(uri)
+    if matched is None:
+        raise StudyError(
+            f"{uri!r} names no version; valid: models:/see-tune.DATASET@champion or models:/see-tune.DATASET/VERSION"
+        )
+    client = connect(home, tracking)
+    versions = read_versions(client, matched["dataset"])
+    chosen = [version for version in versions if _is_meant(version, matched["alias"], matched["version"])]
+    if not chosen:
+        known = ", ".join(f"{version.version} ({' '.join(version.aliases) or 'no alias'})" for version in versions) or "none"
+        raise StudyError(f"{uri} is not in the registry of {home.root}; versions there: {known}. Another home: --home DIR")
+    with tempfile.TemporaryDirectory(prefix="see-tune-model-") as fetched:
+        return load_model_folder(fetch_model_folder(client, chosen[0], Path(fetched)))
+
+
+def _is_meant(version: RegisteredVersion, alias: str | None, number: str | None) -> bool:
+    return alias in version.aliases if alias else str(version.version) == number

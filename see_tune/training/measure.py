@@ -1,0 +1,91 @@
+"""Retrieval metrics of a model on one split: what a trial is judged by, and what `see-tune evaluate` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from see_tune.data.loading import Loader
+from see_tune.data.splits import Split, split_table
+from see_tune.data.table import ImageTable
+from see_tune.data.transforms import Preprocessing
+from see_tune.errors import EvaluationError
+from see_tune.evaluation import evaluate_embeddings
+from see_tune.evaluation.embed import embed
+from see_tune.home import Home
+from see_tune.models import EmbeddingModel
+from see_tune.spec.models import TrialSpec
+from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
+
+
+def measure(
+    model: nn.Module,
+    loader: Loader,
+    table: ImageTable,
+    split: Split,
+    *,
+    ks: Sequence[int],
+    batch_size: int,
+    device: torch.device,
+    amp_dtype: torch.dtype | None = None,
+) -> dict[str, float]:
+    """Retrieval on the split's queries (and gallery): what `evaluate_embeddings` returns, and ``embedding_variance``.
+
+    ks: the k of Recall@k. batch_size: images embedded at a time; it changes no number.
+
+    Raises:
+        EvaluationError: the embeddings are not finite.
+    """
+
+    def embedded(rows: NDArray[np.int64]) -> Tensor:
+        return embed(model, loader.evaluate(rows, batch_size), device=device, amp_dtype=amp_dtype)
+
+    queries, in_gallery = embedded(split.query_rows), split.gallery_rows
+    variance = _variance(queries)
+    measured = evaluate_embeddings(
+        queries,
+        table.labels[split.query_rows],
+        ks=ks,
+        gallery=None if in_gallery is None else embedded(in_gallery),
+        gallery_labels=None if in_gallery is None else table.labels[in_gallery],
+    )
+    return {**measured, "embedding_variance": variance}
+
+
+def measure_trained(
+    model: EmbeddingModel, spec: TrialSpec, preprocessing: Preprocessing, *, home: Home, device: str = "auto", threads: int = 1
+) -> dict[str, float]:
+    """`measure` of a trained model on the dataset and split of `spec`, as its own training would have measured it.
+
+    Raises:
+        DatasetError: the dataset is not there, or not whole.
+        EvaluationError: the embeddings are not finite.
+    """
+    torch.set_num_threads(threads)
+    on = pick_device(device)
+    table = open_table(spec, home, preprocessing, threads)
+    split = split_table(table, **spec.split.model_dump())
+    with make_loader(spec, table, preprocessing, model, threads) as loader:
+        return measure(
+            model.to(on),
+            loader,
+            table,
+            split,
+            ks=spec.ks,
+            batch_size=spec.evaluate.batch_size,
+            device=on,
+            amp_dtype=amp_dtype(spec, on),
+        )
+
+
+def _variance(embeddings: Tensor) -> float:
+    """Mean squared distance of (N, D) unit embeddings from their mean, in 0..1."""
+    variance = 1 - float(embeddings.double().mean(0).square().sum())
+    if not math.isfinite(variance):
+        raise EvaluationError("embeddings are not finite. Lower train.optimizer.lr, or set train.amp: none")
+    return variance
