@@ -57,7 +57,7 @@ class SEELoss(nn.Module):
         lambda_: weight of L_SEE; 0 is the wrapped loss, to the last bit.
         gradient: what L_SEE moves: "proxies" (the embeddings are detached before they are expanded, as in the published
             code) or "all".
-        seed: of SEE's own random stream.
+        generator: what the seed of SEE's own random stream is drawn from, once; None: the stream of seed 0.
 
     Attributes:
         draws: how many expansions were drawn from the stream; it travels in `state_dict`.
@@ -67,14 +67,22 @@ class SEELoss(nn.Module):
         SpecError: the loss has no proxies.
     """
 
-    def __init__(self, loss: nn.Module, *, n_aug: int, lambda_: float, gradient: Gradient = "proxies", seed: int = 0) -> None:
+    def __init__(
+        self,
+        loss: nn.Module,
+        *,
+        n_aug: int,
+        lambda_: float,
+        gradient: Gradient = "proxies",
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__()
         proxies_of(loss)
         self.loss = loss
         self.n_aug = n_aug
         self.lambda_ = lambda_
         self.gradient = gradient
-        self.seed = seed
+        self.seed = 0 if generator is None else _draw_seed(generator)
         self.draws = 0
         self.last_step: SEEStep | None = None
 
@@ -193,3 +201,7 @@ def smallest_proxy_angle(proxies: Tensor, *, chunk: int = 1024) -> Tensor:
         one, other = block[closest // len(rows)], rows[closest % len(rows)]
         nearest = torch.where(cosines.amax() > -1, torch.minimum(nearest, torch.linalg.vector_norm(one - other)), nearest)
     return torch.rad2deg(2 * torch.asin((nearest / 2).clamp(max=1)))
+
+
+def _draw_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**32, (), generator=generator, device=generator.device))

@@ -32,7 +32,7 @@ from see_tune.training.state import TrainingState
 _EVALUATION_CROP = 0.875
 _CROP_SCALE_MIN = {"transformer": 0.2, "cnn": 0.08}
 _AMP_DTYPES = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-_STREAMS = _WEIGHTS, _PROXIES, _DROPOUT = range(3)
+_STREAMS = _WEIGHTS, _PROXIES, _DROPOUT, _SEE = range(4)
 
 
 def pick_device(device: str) -> torch.device:
@@ -123,7 +123,8 @@ def make_loss(spec: TrialSpec, num_classes: int) -> nn.Module:
         )
     if not spec.see.enabled:
         return loss
-    return SEELoss(loss, n_aug=spec.see.n_aug, lambda_=spec.see.lambda_, gradient=spec.see.gradient, seed=spec.seed)
+    own_stream = torch.Generator().manual_seed(_stream(spec.seed, _SEE))
+    return SEELoss(loss, n_aug=spec.see.n_aug, lambda_=spec.see.lambda_, gradient=spec.see.gradient, generator=own_stream)
 
 
 def make_state(spec: TrialSpec, model: EmbeddingModel, loss: nn.Module, device: torch.device) -> TrainingState:

@@ -102,7 +102,7 @@ def test_one_optimiser_step_moves_the_proxies(name: str) -> None:
 
 def test_the_samples_closest_to_their_proxies_are_expanded() -> None:
     loss, (z, labels) = OwnLoss(), draw_batch()
-    SEELoss(loss, n_aug=4, lambda_=1.0, seed=3)(z, labels, share=0.25)
+    SEELoss(loss, n_aug=4, lambda_=1.0, generator=torch.Generator().manual_seed(3))(z, labels, share=0.25)
     (_, _), (synthetic, synthetic_labels) = loss.batches
     own = F.normalize(loss.proxies, dim=-1)[labels]
     closest = (z * own).sum(-1).sort(descending=True).indices[:3]
@@ -176,7 +176,10 @@ def losses_of(see: SEELoss, steps: int) -> list[float]:
 
 
 def test_same_seed_same_losses_and_each_step_another_frame() -> None:
-    first, second, other = (losses_of(SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, seed=s), 3) for s in (1, 1, 2))
+    first, second, other = (
+        losses_of(SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, generator=torch.Generator().manual_seed(s)), 3)
+        for s in (1, 1, 2)
+    )
     assert first == second
     assert len({*first, *other}) == 6
 
@@ -189,12 +192,12 @@ def test_see_does_not_touch_the_global_generator() -> None:
 
 
 def test_a_resumed_loss_goes_on_where_it_was_cut() -> None:
-    whole, cut = (SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, seed=1) for _ in range(2))
+    whole, cut = (SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, generator=torch.Generator().manual_seed(1)) for _ in range(2))
     expected = losses_of(whole, 5)
     losses_of(cut, 2)
     buffer = io.BytesIO()
     torch.save(cut.state_dict(), buffer)
-    resumed = SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, seed=1)
+    resumed = SEELoss(build("nsoftmax"), n_aug=4, lambda_=1.0, generator=torch.Generator().manual_seed(1))
     resumed.load_state_dict(torch.load(io.BytesIO(buffer.getvalue()), weights_only=True))
     assert losses_of(resumed, 3) == expected[2:]
 
