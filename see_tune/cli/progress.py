@@ -135,7 +135,7 @@ def ended_line(work: Work, result: TrialResult, now: Snapshot) -> str:
     value = f" {percent(result.best_value)} (epoch {result.best_epoch})" if result.best_value is not None else ""
     cause = f": {result.cause}" if result.cause else ""
     parts: Iterable[str] = (
-        f"[{now.finished}/{now.total}{left}] {work.phase} {row_title(work.row)} {result.status}{value}{cause}",
+        f"[{now.finished}/{now.total}{left}] {row_title(work.row)} {result.status}{value}{cause}",
         describe_values(work.row.values),
         f"best {now.best.lineage} {percent(now.best.value)}" if now.best and not work.row.plan else "",
         f"SEE off {percent(now.off.value)}" if now.off and not work.row.plan else "",

@@ -46,7 +46,7 @@ def test_killed_study_finishes_and_no_finished_trial_runs_again(tmp_path: Path) 
         assert driver.stdout is not None
         trials_seen = 0
         while trials_seen < 2:
-            trials_seen += "] search t0" in driver.stdout.readline()
+            trials_seen += "] t0" in driver.stdout.readline()
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait(timeout=30)
     before = finished_values(tmp_path)
@@ -56,7 +56,7 @@ def test_killed_study_finishes_and_no_finished_trial_runs_again(tmp_path: Path) 
         output, errors = resumed.communicate(timeout=240)
     assert resumed.returncode == 0, errors
     assert json.loads(output)["complete"] == 5
-    rerun = [line for line in errors.splitlines() if "] search t0" in line]
+    rerun = [line for line in errors.splitlines() if "] t0" in line]
     assert len(rerun) == 5 - len(before)
 
     after = finished_values(tmp_path)

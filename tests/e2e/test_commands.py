@@ -1,0 +1,131 @@
+"""The commands beside `run`, and what each says to wrong input: exit 2, one message, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from see_tune.cli.app import main
+
+ROOT = Path(__file__).parents[2]
+SPACES = sorted((ROOT / "search_spaces").glob("*.yaml"))
+GLYPHS = str(ROOT / "search_spaces/glyphs.yaml")
+SMALL = ("--set", "dataset.classes=24", "--set", "train.epochs=1")
+
+
+@pytest.mark.parametrize("file", SPACES, ids=lambda file: file.stem)
+def test_every_shipped_file_is_valid_without_its_data(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(file)]) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: valid.")
+
+
+@pytest.mark.parametrize("file", [file for file in SPACES if file.stem != "glyphs"], ids=lambda file: file.stem)
+def test_missing_root_is_said_at_run_with_the_places_looked_in(
+    file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEE_TUNE_DATA", str(tmp_path / "shared"))
+    assert main(["run", str(file), "--home", str(tmp_path / "home")]) == 2
+    said = capsys.readouterr().err
+    assert str(tmp_path / "shared") in said
+    assert str(tmp_path / "data") in said
+    assert "SEE_TUNE_DATA" in said
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["run", "nope.yaml"], "nope.yaml: no such file"),
+        (["run", GLYPHS, "--trials", "0"], "--trials"),
+        (["run", GLYPHS, "--until", "never"], "neither search nor final"),
+        (["run", GLYPHS, "--set", "see.n_agu=3"], "did you mean see.n_aug"),
+        (["run", GLYPHS, "--set", "see.n_aug"], "see.n_aug"),
+        (["run", GLYPHS, "--name", "Not A Name"], "study"),
+        (["run", GLYPHS, "--set", "model.backbone=resnet5O"], "resnet50"),
+        (["run", GLYPHS, "--set", "model.weights=absent.safetensors"], "absent.safetensors"),
+        (["run", GLYPHS, "--set", "resources.gpus=2"], "resources.gpus"),
+        (["rum", GLYPHS], "Did you mean 'run'"),
+        (["evaluate", "absent"], "there is no model 'absent'"),
+        (["evaluate", "models:/cars@champion"], "names no version"),
+        (["evaluate", "models:/see-tune.cars196@champion"], "is not in the registry"),
+        (["ui"], "see-tune run"),
+        (["datasets", "check", "cub"], "no dataset 'cub'"),
+        (["datasets", "check", "cub200"], "CUB_200_2011"),
+        (["datasets", "sample", "glyphs", "--out", "no/such/folder.png"], "no/such/folder.png"),
+        (["datasets", "split", "--root", "absent", "--out", "x.csv"], "absent"),
+    ],
+    ids=lambda value: "-".join(value)[-40:].replace("/", "_") if isinstance(value, list) else "",
+)
+def test_wrong_input_is_one_message_and_exit_2(
+    arguments: list[str],
+    fragment: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEE_TUNE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SEE_TUNE_DATA", raising=False)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert fragment in said
+    assert "Traceback" not in said
+
+
+def test_dry_run_says_what_would_run_and_starts_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", GLYPHS, "--dry-run", "--home", str(tmp_path / "home")]) == 0
+    said = capsys.readouterr().out
+    for part in ("see.n_aug", "12 of 8 epochs", "final 5 seeds x 2", str(tmp_path / "home/studies/glyphs"), "mlflow.db"):
+        assert part in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_as_json_is_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", GLYPHS, "--dry-run", "--json", "--name", "other", "--home", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == "other"
+
+
+def test_train_runs_one_trial_with_the_files_own_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["train", GLYPHS, *SMALL, "--home", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "epoch   1/1" in said
+    assert "best: val/recall_at_1" in said
+
+
+def test_train_of_a_diverging_trial_is_exit_1_with_the_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    diverging = ("--set", "train.optimizer.lr=1e30", "--set", "train.optimizer.clip_value=null")
+    assert main(["train", GLYPHS, *SMALL, *diverging, "--home", str(tmp_path)]) == 1
+    assert "the trial failed" in capsys.readouterr().err
+
+
+def test_datasets_are_listed_with_what_each_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["datasets", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(rows) == {"cub200", "cars196", "sop", "inshop", "folder", "manifest", "glyphs"}
+    assert rows["sop"]["ks"] == [1, 10, 100, 1000]
+
+
+def test_check_of_the_embedded_glyphs_finds_nothing_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["datasets", "check", "glyphs", "--home", str(tmp_path)]) == 0
+    assert "nothing wrong" in capsys.readouterr().out
+
+
+def test_help_imports_no_engine_and_is_quick() -> None:
+    watched = (
+        "import sys, see_tune.cli.app; print(sorted({'torch', 'ray', 'mlflow', 'optuna', 'numpy', 'timm'} & set(sys.modules)))"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", watched], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert time.perf_counter() - started < 5  # it takes 0.4 s; the bound only catches an engine that slipped in
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("see-tune ")
