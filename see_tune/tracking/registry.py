@@ -137,7 +137,7 @@ def read_versions(client: MlflowClient, dataset: str | None = None) -> tuple[Reg
         models = [model_name(dataset)]
     else:
         models = [found.name for found in client.search_registered_models("name LIKE 'see-tune.%'")]
-    return tuple(version for model in models for version in _versions(client, model).values())
+    return tuple(version for model in models if _model_exists(client, model) for version in _versions(client, model).values())
 
 
 def promote(client: MlflowClient, dataset: str, version: int) -> RegisteredVersion:
