@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -51,7 +52,10 @@ def study_result(
         tracking=tracking,
         undelivered=0,
         tracking_problems=(),
-        commands={"ui": f"see-tune ui --home {home.root}", "continue": f"see-tune run {folder.spec_file} --home {home.root}"},
+        commands={
+            "ui": shlex.join(["see-tune", "ui", "--home", str(home.root)]),
+            "continue": shlex.join(["see-tune", "run", str(folder.spec_file), "--home", str(home.root)]),
+        },
     )
 
 

@@ -1,0 +1,38 @@
+"""`see-tune export DATASET`: the champion as a folder that loads without see-tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from see_tune.cli.best import Dataset, Tracking
+from see_tune.cli.options import HomeFolder
+
+Version = Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.", show_default=False)]
+
+
+def export(
+    dataset: Dataset,
+    out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
+    format_: Annotated[str, typer.Option("--format", help="safetensors.")] = "safetensors",
+    version: Version = None,
+    tracking: Tracking = "local",
+    home: HomeFolder = None,
+) -> None:
+    """Write the champion with its preprocessing and the few lines of code that join them: torch and timm load it alone."""
+    from see_tune.home import find_home
+    from see_tune.serving.export import export_model
+    from see_tune.stored import open_model
+
+    if format_ != "safetensors":
+        raise typer.BadParameter(f"{format_!r} cannot be written; valid: safetensors", param_hint="--format")
+    uri = model_uri(dataset, version)
+    export_model(open_model(uri, find_home(home), tracking), out, source=uri)
+    print(f"{out}   python {out / 'embed.py'} OUT.npy IMAGE...")
+
+
+def model_uri(dataset: str, version: int | None) -> str:
+    """What the registry calls the champion, or a version of one's choice."""
+    return f"models:/see-tune.{dataset}" + (f"/{version}" if version else "@champion")

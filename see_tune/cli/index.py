@@ -1,0 +1,113 @@
+"""`see-tune index` and `see-tune query`: retrieval over one's own pictures with a champion."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from see_tune.cli.best import Dataset, Tracking
+from see_tune.cli.export import Version, model_uri
+from see_tune.cli.options import AsJson, HomeFolder
+
+if TYPE_CHECKING:
+    from see_tune.serving.index import Hit
+
+
+def index(
+    dataset: Dataset,
+    images: Annotated[Path, typer.Option("--images", help="A folder of pictures; those below count too.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The index's folder.", show_default=False)],
+    update: Annotated[bool, typer.Option("--update", help="Embed what is new, forget what is gone; the model stays.")] = False,
+    version: Version = None,
+    tracking: Tracking = "local",
+    home: HomeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed a folder of pictures with the champion, to be asked by `see-tune query`."""
+    from see_tune.home import find_home
+    from see_tune.serving.index import build_index, update_index
+    from see_tune.stored import open_model
+
+    with _progress(as_json) as progress:
+        if update:
+            changes = update_index(out, images, progress=progress)
+        else:
+            uri = model_uri(dataset, version)
+            changes = build_index(open_model(uri, find_home(home), tracking), images, out, source=uri, progress=progress)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(changes), indent=2))
+        return
+    for path, why in changes.skipped.items():
+        print(f"skipped {path}: {why}", file=sys.stderr)
+    print(
+        f"{out}: {changes.embedded + changes.kept} pictures ({changes.embedded} embedded now, {changes.removed} removed)   "
+        f"see-tune query {out} IMAGE"
+    )
+
+
+def query(
+    index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="From `see-tune index`.", show_default=False)],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures to look up.", show_default=False)],
+    top: Annotated[int, typer.Option("--top", min=1, help="So many answers.")] = 10,
+    sheet: Annotated[Path | None, typer.Option("--sheet", help="Also as a picture: a PNG.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The pictures of an index that look most like each given one, by cosine similarity, exactly."""
+    from see_tune.serving.index import query_index, read_index
+
+    found = query_index(read_index(index_folder), images, top=top)
+    if sheet is not None:
+        _write_sheet(sheet, images, found)
+    if as_json:
+        answers = [
+            {"query": str(image), "hits": [_as_json(hit) for hit in hits]} for image, hits in zip(images, found, strict=True)
+        ]
+        print(json.dumps(answers, indent=2))
+        return
+    for image, hits in zip(images, found, strict=True):
+        print(image)
+        for hit in hits:
+            print(f"{hit.rank:4d}  {hit.similarity:.3f}  {hit.path}")
+
+
+def _as_json(hit: Hit) -> dict[str, object]:
+    return {**dataclasses.asdict(hit), "path": str(hit.path)}
+
+
+def _write_sheet(sheet: Path, images: list[Path], found: list[list[Hit]]) -> None:
+    """One line a query; an answer that is gone meanwhile is left out."""
+    from see_tune.data.transforms import open_rgb
+    from see_tune.errors import UserError
+    from see_tune.serving.sheet import QUERY, Tile, draw_sheet
+
+    lines = [
+        [Tile(open_rgb(image), QUERY), *(Tile(open_rgb(hit.path)) for hit in hits if hit.path.is_file())]
+        for image, hits in zip(images, found, strict=True)
+    ]
+    try:
+        draw_sheet(lines).save(sheet, format="PNG")
+    except OSError as error:
+        raise UserError(
+            f"--sheet {sheet} cannot be written ({error.strerror or error}); name a file in a folder that exists"
+        ) from error
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr where that is a terminal."""
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("embedding", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,28 @@
+"""`see-tune report NAME`: the study as one HTML page and as Markdown, at any time."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from see_tune.cli.options import HomeFolder
+
+StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A study of the home folder.", show_default=False)]
+
+
+def report(
+    name: StudyName,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    gallery: Annotated[bool, typer.Option(help="Show what the final model finds; embeds the test classes once more.")] = True,
+    home: HomeFolder = None,
+) -> None:
+    """Write report.html and report.md of a study, also of one that runs or has failed."""
+    from see_tune.home import find_home
+    from see_tune.report.page import write_report
+
+    page = write_report(name, find_home(home), gallery=gallery)
+    print(f"{page}\n{page.with_suffix('.md')}")
+    if open_:
+        webbrowser.open(page.as_uri())

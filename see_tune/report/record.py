@@ -1,0 +1,135 @@
+"""What is stored of a study, read without touching it: the frozen YAML, the Optuna storage, the last summary.
+
+The storage is opened read-only, and the rows that were cut and done again are no rows. So a report can be made while the
+study runs, and requeues nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from see_tune.errors import StudyError
+from see_tune.home import Home, StudyFolder
+from see_tune.report.summary import study_result
+from see_tune.results import StudyResult
+from see_tune.search.generations import view_ledgers
+from see_tune.search.ledger import FinishedRow
+from see_tune.search.protocol import Protocol
+from see_tune.spec.load import Loaded, parse_study
+from see_tune.spec.models import StudySpec
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """One study as it is stored at this moment.
+
+    result: its summary, computed anew from the rows; the champion comes from the last session's summary.
+    state: what it is doing, in words.
+    searched, planned: finished rows; planned ones are the baseline, the re-ranking and the final runs.
+    out: lineages of the rows that are out.
+    curves: lineage -> epoch -> objective, also of rows that are out.
+    reranked: lineage -> the best mean over folds of each configuration that was re-ranked.
+    """
+
+    loaded: Loaded
+    folder: StudyFolder
+    result: StudyResult
+    state: str
+    searched: tuple[FinishedRow, ...]
+    planned: tuple[FinishedRow, ...]
+    out: tuple[str, ...]
+    curves: Mapping[str, Mapping[int, float]]
+    reranked: Mapping[str, float]
+
+    @property
+    def spec(self) -> StudySpec:
+        return self.loaded.spec
+
+    @property
+    def complete(self) -> list[FinishedRow]:
+        """Complete searched rows, best first."""
+        return sorted((row for row in self.searched if row.value is not None), key=lambda row: (-(row.value or 0.0), row.lineage))
+
+    @property
+    def baseline(self) -> FinishedRow | None:
+        """The SEE-off row that ran beside the search, once it is complete."""
+        return next((row for row in self.planned if row.lineage == _baseline(self.planned) and row.value is not None), None)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What the numbers were measured on and with: of a final run where there is one, else of any complete row."""
+        finals = [row for row in self.planned if row.plan.get("phase") == "final"]
+        return next((row.result.facts for row in [*finals, *self.planned, *self.complete] if row.result.facts), {})
+
+
+def read_record(name: str, home: Home) -> StudyRecord:
+    """The study `name` of this home.
+
+    Raises:
+        StudyError: there is no such study.
+    """
+    folder = home.study(name)
+    if not folder.spec_file.is_file():
+        known = ", ".join(sorted(file.parent.name for file in folder.root.parent.glob("*/study.yaml"))) or "none yet"
+        raise StudyError(f"there is no study {name!r} in {home.root}; studies there: {known}. Another home: --home DIR")
+    loaded = parse_study(folder.spec_file.read_text(encoding="utf-8"), str(folder.spec_file))
+    stored = StudyResult.from_json(folder.summary_file.read_text(encoding="utf-8")) if folder.summary_file.is_file() else None
+    ledgers = view_ledgers(folder, loaded.spec.study)
+    searched = ledgers[0].finished() if ledgers else ()
+    planned = ledgers[1].finished() if ledgers else ()
+    running = [row for ledger in ledgers for row in ledger.running()] if ledgers else []
+    protocol = Protocol(loaded.spec, *ledgers, until="final", baseline=_baseline(planned)) if ledgers else None
+    see, off = protocol.arms() if protocol else (None, None)
+    result = study_result(
+        loaded.spec,
+        searched,
+        planned,
+        see,
+        off,
+        status="done" if stored and stored.status == "done" and not running else "interrupted",
+        wall_s=stored.wall_s if stored else _span_s([*searched, *planned]),
+        folder=folder,
+        home=home,
+    )
+    note = stored.champion_note if stored else "none of its sessions has ended yet"
+    result = replace(result, champion=stored.champion if stored else None, champion_note=note)
+    curves = {row.lineage: row.curve for row in running}
+    for ledger, rows in zip(ledgers or (), (searched, planned), strict=False):
+        curves |= {row.lineage: ledger.history(row.lineage) for row in rows}
+    out = tuple(row.lineage for row in running)
+    reranked = _reranked(protocol) if protocol else {}
+    return StudyRecord(loaded, folder, result, _state(result, len(out)), searched, planned, out, curves, reranked)
+
+
+def _reranked(protocol: Protocol) -> dict[str, float]:
+    candidates = [*protocol.candidates(), protocol.baseline()]
+    return {candidate.lineage: candidate.value for candidate in candidates if candidate and candidate.reranked}
+
+
+def _baseline(planned: tuple[FinishedRow, ...]) -> str:
+    """The lineage of the SEE-off row beside the newest search space."""
+    rows = [row.lineage for row in planned if row.plan.get("phase") == "baseline" and not row.plan["values"]]
+    return rows[-1] if rows else "baseline"
+
+
+def _span_s(rows: list[FinishedRow]) -> float:
+    """Seconds from about the first start to the last end of these rows."""
+    ends: list[tuple[datetime, float]] = [(row.ended_at, row.duration_s) for row in rows if row.ended_at]
+    if not ends:
+        return 0.0
+    first, duration_s = min(ends)
+    return (max(ends)[0] - first).total_seconds() + duration_s
+
+
+def _state(result: StudyResult, out: int) -> str:
+    if out:
+        return f"running, or cut off: {out} rows are out" if out > 1 else "running, or cut off: 1 row is out"
+    if result.status == "done":
+        return "done"
+    if result.trials == 0:
+        return "nothing has finished yet"
+    if result.see is None and result.failed == result.trials:
+        return "failed: every trial did"
+    return f"not finished; it continues with: {result.commands['continue']}"
