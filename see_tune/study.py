@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,41 +21,41 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
-
-import filelock
+from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StudyError, StudyFailedError
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
+from see_tune.report.page import write_report
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
-from see_tune.search.ledger import Ledger, open_final_ledger, open_search_ledger
+from see_tune.search.generations import Ledgers, open_ledgers
+from see_tune.search.guard import FailureGuard
+from see_tune.search.ledger import Ledger
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import Resources, run, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.keys import flat
-from see_tune.spec.load import (
-    Loaded,
-    differences,
-    dump_study,
-    grace_epochs,
-    identity_differences,
-    load_study,
-    parse_study,
-    trial_values,
-)
+from see_tune.spec.load import Loaded, dump_study, load_study, trial_values
 from see_tune.spec.models import StudySpec
+from see_tune.studies import (
+    Until,
+    begun_study,
+    finished_note,
+    frozen,
+    held,
+    refuse_changed,
+    set_aside,
+    settled,
+    stored_result,
+)
 from see_tune.tracking.mlflow_tracker import Tracker
 from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.training.trainer import load_trained, train
 
-Until = Literal["search", "final"]
-
 _DELIVERY_S = 60.0
-_FAILED_IN_A_ROW = 5
 _SHARE_CORES = 4
 
 
@@ -79,6 +78,7 @@ def run_study(
     home: str | Path | None = None,
     overrides: Sequence[str] = (),
     until: Until = "final",
+    fresh: bool = False,
     watcher: Watcher | None = None,
 ) -> StudyResult:
     """Run the study of a YAML file, or continue it, and return its answer.
@@ -87,6 +87,7 @@ def run_study(
     home: the folder for everything written; default SEE_TUNE_HOME, then ``./runs``.
     overrides: ``key=value`` assignments over the file, as ``--set``.
     until: "search" ends before the final phase.
+    fresh: set an earlier study of this name aside, and begin anew.
     watcher: told of every row and epoch.
 
     Raises:
@@ -94,30 +95,62 @@ def run_study(
         StudyFailedError: no trial completed.
     """
     loaded = load_study(Path(file), overrides=overrides)
-    return run_loaded(loaded, find_home(Path(home) if home else None), until=until, watcher=watcher or Watcher())
-
-
-def run_loaded(loaded: Loaded, home: Home, *, until: Until, watcher: Watcher) -> StudyResult:
-    """`run_study` for a study that has been loaded already."""
-    folder = home.study(loaded.spec.study)
-    _refuse_changed(loaded.spec, folder)
-    if (stored := stored_result(folder)) and _answers(stored, loaded.spec, until):
-        watcher.note(f"{stored.study} is finished: {stored.trials} trials. More of the same search: --trials {2 * stored.trials}")
+    at_home, watcher = find_home(Path(home) if home else None), watcher or Watcher()
+    if fresh and (folder := at_home.study(loaded.spec.study)).root.is_dir():
+        watcher.note(f"set aside: {set_aside(folder)}")
+    if (stored := settled(loaded, at_home, until)) is not None:
+        watcher.note(finished_note(stored))
         return stored
+    return run_loaded(loaded, at_home, until=until, watcher=watcher)
+
+
+def finish_study(name: str, home: Home, *, watcher: Watcher) -> StudyResult:
+    """The final phase of a study of this home, from what its search has found so far.
+
+    Raises: StudyError where there is no such study, or it has no final phase. Otherwise as `run_study`.
+    """
+    loaded = begun_study(home, name)
+    if loaded.spec.final is None:
+        raise StudyError(
+            f"the study {name} was begun with final: none; give it a final phase: "
+            f"see-tune run {home.study(name).spec_file} --set final.seeds=5"
+        )
+    return run_loaded(loaded, home, until="final", extend=False, watcher=watcher)
+
+
+def run_loaded(loaded: Loaded, home: Home, *, until: Until, watcher: Watcher, extend: bool = True) -> StudyResult:
+    """`run_study` for a study that has been loaded already and is not finished.
+
+    extend: False leaves the search as it stands.
+    """
+    folder = home.study(loaded.spec.study)
     facts = preflight(loaded.spec, trial_values(loaded.spec), home, progress=watcher.decoding)
     for note in facts.notes:
         watcher.note(f"note: {note}")
     folder.make()
-    with _only_one(folder):
-        folder.spec_file.write_text(dump_study(loaded.spec))
-        return _Run(loaded, home, folder, facts, until, watcher).run()
+    with held(folder):
+        if folder.spec_file.is_file():
+            refuse_changed(frozen(folder).spec, loaded.spec)
+        session = _Run(loaded, home, folder, facts, until, watcher, extend=extend)
+        _write_atomically(folder.spec_file, dump_study(loaded.spec))
+        if stored := stored_result(folder):  # no answer any more, until this session ends
+            _write_result(folder, replace(stored, status="interrupted"))
+        return session.run()
 
 
 class _Run:
     """One session of a study: its ledgers, its tracker, and the desk between them and Ray."""
 
     def __init__(
-        self, loaded: Loaded, home: Home, folder: StudyFolder, facts: DatasetFacts, until: Until, watcher: Watcher
+        self,
+        loaded: Loaded,
+        home: Home,
+        folder: StudyFolder,
+        facts: DatasetFacts,
+        until: Until,
+        watcher: Watcher,
+        *,
+        extend: bool,
     ) -> None:
         self.spec = loaded.spec
         self.home = home
@@ -125,8 +158,11 @@ class _Run:
         self.facts = facts
         self.watcher = watcher
         self.started_at = time.time()
-        self.search, self.final = _open_ledgers(loaded, folder)
-        self.protocol = Protocol(loaded.spec, self.search, self.final, until=until)
+        self.ledgers = open_ledgers(loaded, home)
+        self.search, self.final = self.ledgers.search, self.ledgers.final
+        for line in _ledger_notes(self.ledgers, loaded.spec):
+            watcher.note(line)
+        self.protocol = Protocol(loaded.spec, self.search, self.final, until=until, baseline=self.ledgers.baseline, extend=extend)
         self.resources = plan_resources(loaded.spec)
         self.board = _opened_board(self.spec, self.protocol, self.search, self.final, self.resources.slots)
 
@@ -141,7 +177,7 @@ class _Run:
             tracker.close()
 
     def _run_rows(self, tracker: Tracker) -> Desk:
-        guard = _FailureGuard()
+        guard = FailureGuard()
         listeners = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
         desk = Desk(self.protocol.phases(), slots=self.resources.slots, listeners=listeners, folder_of=self.folder.trial)
         guard.desk = desk
@@ -156,16 +192,16 @@ class _Run:
         finally:
             self.watcher.end()
         if guard.verdict:
-            raise StudyFailedError(guard.verdict)
+            self._fail(tracker, guard.verdict)
         return desk
 
     def _conclude(self, tracker: Tracker, *, interrupted: bool) -> StudyResult:
         result = self._result("interrupted" if interrupted else "done")
         if not interrupted and result.see is None:
-            tracker.end_study(status="failed", ended_at=time.time())
-            tracker.drain(_DELIVERY_S)
-            raise StudyFailedError(_no_answer(result))
+            self._fail(tracker, _no_answer(result))
         lineage = None if interrupted else self._register(tracker)
+        if not interrupted:
+            self._end_abandoned(tracker)
         tracker.log_study_metrics(_answer_metrics(result))
         tracker.end_study(status="interrupted" if interrupted else "complete", ended_at=time.time())
         undelivered = tracker.drain(_DELIVERY_S)
@@ -175,8 +211,31 @@ class _Run:
             tracking_problems=_tracking_problems(tracker),
             **_champion(tracker, lineage, self.spec),
         )
-        _write_atomically(self.folder.summary_file, json.dumps(json.loads(result.to_json()), indent=2) + "\n")
+        _write_result(self.folder, result)
+        self._report(tracker)
         return result
+
+    def _report(self, tracker: Tracker) -> None:
+        """The report beside the summary and on the parent run. A study whose report fails has its answer all the same."""
+        try:
+            page = write_report(self.spec.study, self.home)
+        except Exception as error:
+            self.watcher.note(f"no report: {type(error).__name__}: {error}. Try again: see-tune report {self.spec.study}")
+            return
+        for file in (page, page.with_suffix(".md")):
+            tracker.log_artifact(file)
+        tracker.drain(_DELIVERY_S)
+
+    def _fail(self, tracker: Tracker, why: str) -> NoReturn:
+        self._report(tracker)
+        tracker.end_study(status="failed", ended_at=time.time())
+        tracker.drain(_DELIVERY_S)
+        raise StudyFailedError(why)
+
+    def _end_abandoned(self, tracker: Tracker) -> None:
+        """Runs of rows that were cut and never go on: outside a changed search space, or of a winner that lost."""
+        for lineage in (*self.ledgers.carried.abandoned, *self.final.withdrawn()):
+            tracker.end_run(lineage, status="interrupted", ended_at=time.time(), tags={"cause": "no longer wanted"})
 
     def _result(self, status: Literal["done", "interrupted"]) -> StudyResult:
         rows = self.search.finished()
@@ -266,79 +325,7 @@ class _TrackingListener(DeskListener):
         self._tracker.end_run(work.row.lineage, status=result.status, ended_at=time.time(), tags=tags, metrics=best)
 
 
-class _FailureGuard(DeskListener):
-    """Stops a study whose trials all fail: 5 in a row, or half of at least 10."""
-
-    def __init__(self) -> None:
-        self.desk: Desk | None = None
-        self.verdict = ""
-        self._failed: list[bool] = []
-        self._causes: list[str] = []
-
-    def on_end(self, work: Work, result: TrialResult) -> None:
-        if result.status == "interrupted":
-            return
-        self._failed.append(result.status == "failed")
-        if self._failed[-1]:
-            self._causes.append(result.cause or "unknown")
-        in_a_row = len(self._failed) >= _FAILED_IN_A_ROW and all(self._failed[-_FAILED_IN_A_ROW:])
-        half = len(self._failed) >= 2 * _FAILED_IN_A_ROW and 2 * sum(self._failed) >= len(self._failed)
-        if (in_a_row or half) and self.desk:
-            self.desk.stopping = True
-            self.verdict = (
-                f"{sum(self._failed)} of {len(self._failed)} trials failed, so the study was stopped. What they say:\n"
-                + "\n".join(f"  - {cause}" for cause in dict.fromkeys(self._causes))
-                + "\nMend the cause and run the same command again: it continues."
-            )
-
-
 # The study's folder
-
-
-def stored_result(folder: StudyFolder) -> StudyResult | None:
-    """The summary that the study's last session left, if there is one."""
-    if not folder.summary_file.is_file():
-        return None
-    return StudyResult.from_json(folder.summary_file.read_text())
-
-
-def _answers(stored: StudyResult, spec: StudySpec, until: Until) -> bool:
-    """Whether a stored summary is the answer to this file, so that nothing has to run."""
-    final_done = until == "search" or spec.final is None or (stored.see is not None and len(stored.see.seeds) >= spec.final.seeds)
-    return stored.status == "done" and stored.trials >= spec.budget.trials and final_done and not stored.undelivered
-
-
-def _refuse_changed(spec: StudySpec, folder: StudyFolder) -> None:
-    """A study goes on under the settings it began with."""
-    if not folder.spec_file.is_file():
-        return
-    frozen = parse_study(folder.spec_file.read_text(), str(folder.spec_file)).spec
-    changed = identity_differences(frozen, spec)
-    changed += [change for change in differences(frozen, spec) if change[0].startswith("search.") and change not in changed]
-    if changed:
-        lines = "\n".join(f"  - {key}: {old!r} -> {new!r}" for key, old, new in changed)
-        raise StudyError(
-            f"the study {spec.study} was begun with other settings, and its trials would not be comparable:\n{lines}\n"
-            f"undo the change, or give the new study a name of its own: --name {spec.study}-2"
-        )
-
-
-@contextmanager
-def _only_one(folder: StudyFolder) -> Iterator[None]:
-    """One driver a study: the lock dies with its process, so a stale one needs no sweeping."""
-    lock = filelock.FileLock(folder.lock_file, timeout=0)
-    holder = folder.lock_file.with_suffix(".holder")
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        who = holder.read_text() if holder.is_file() else "another process"
-        raise StudyError(f"this study is running already ({who}); wait for it, or choose another name with --name") from None
-    try:
-        holder.write_text(f"pid {os.getpid()} on {socket.gethostname()}")
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()
 
 
 def _write_atomically(path: Path, text: str) -> None:
@@ -347,18 +334,14 @@ def _write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _open_ledgers(loaded: Loaded, folder: StudyFolder) -> tuple[Ledger, Ledger]:
-    """Both ledgers, with what a dead session left RUNNING enqueued again, then trial 0 and the points to start with."""
-    spec, storage = loaded.spec, f"sqlite:///{folder.optuna_db}"
-    search = open_search_ledger(
-        storage, spec.study, loaded.space, sampler=spec.sampler, pruner=spec.pruner, grace_epochs=grace_epochs(loaded)
-    )
-    final = open_final_ledger(storage, spec.study)
-    search.requeue_interrupted()
-    final.requeue_interrupted()
-    for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
-        search.enqueue(point)
-    return search, final
+def _write_result(folder: StudyFolder, result: StudyResult) -> None:
+    _write_atomically(folder.summary_file, json.dumps(json.loads(result.to_json()), indent=2) + "\n")
+
+
+def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
+    """What the ledgers' opening has to say to people."""
+    warm = [f"warm start: {ledgers.known} trials of {', '.join(spec.warm_start)} fit and are known"] if spec.warm_start else []
+    return [*ledgers.carried.lines(), *warm]
 
 
 def _opened_board(spec: StudySpec, protocol: Protocol, search: Ledger, final: Ledger, slots: int) -> Board:

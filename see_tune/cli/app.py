@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from see_tune.cli import datasets, evaluate, run, train, ui, validate
+from see_tune.cli import best, compare, datasets, evaluate, export, index, report, run, studies, train, ui, validate
 from see_tune.errors import SeeTuneError
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="see-tune",
@@ -42,10 +44,21 @@ def _options(show_version: _ShowVersion = False) -> None:
 
 
 app.command("run")(run.run)
+app.command("list")(studies.list_studies)
+app.command("status")(studies.status)
+app.command("stop")(studies.stop)
+app.command("final")(studies.final)
 app.command("validate")(validate.validate)
 app.command("schema")(validate.schema)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("best")(best.best)
+app.command("promote")(best.promote)
+app.command("export")(export.export)
+app.command("index")(index.index)
+app.command("query")(index.query)
 app.command("ui")(ui.ui)
 app.add_typer(datasets.commands, name="datasets")
 
@@ -57,12 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:  # an unknown command or option, a missing argument, no arguments at all
         print(error.format_message(), file=sys.stderr)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        print("see-tune: interrupted", file=sys.stderr)
-        return 130
     except SeeTuneError as error:
         print(f"see-tune: {error}", file=sys.stderr)
         return error.exit_code
+    if code == _INTERRUPTED:  # a command's own, or what typer makes of Ctrl-C
+        print("see-tune: interrupted; the same command continues", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 

@@ -6,16 +6,18 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile
 
 if TYPE_CHECKING:
+    from see_tune.home import Home
+    from see_tune.results import StudyResult
     from see_tune.spec.load import Loaded
 
-_SMOKE = ("budget.trials=2", "train.epochs=2", "validation.rerank_top=0", "pruner.name=none")
+_SMOKE = ("budget.trials=2", "train.epochs=2", "pruner.name=none", "final=none", "tracking.uri=local")
 
 
 def run(
@@ -27,6 +29,7 @@ def run(
     home: HomeFolder = None,
     set_: Overrides = None,
     until: Annotated[str, typer.Option("--until", help="search: end before the final phase.")] = "final",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Set an earlier study of this name aside, and begin anew.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="2 trials of 2 epochs in a throw-away study.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and start nothing.")] = False,
     as_json: AsJson = False,
@@ -47,23 +50,43 @@ def run(
         print_plan(loaded, find_home(home), until, as_json=as_json)
         return 0
     if smoke:
-        with tempfile.TemporaryDirectory(prefix="see-tune-smoke-") as throw_away:
-            return _run(loaded, Path(throw_away), until, as_json=as_json)
-    return _run(loaded, find_home(home).root, until, as_json=as_json)
+        return _smoke(loaded, find_home(home), as_json=as_json)
+    return _run(loaded, find_home(home), until, fresh=fresh, as_json=as_json)
 
 
-def _run(loaded: Loaded, home: Path, until: str, *, as_json: bool) -> int:
+def _smoke(loaded: Loaded, home: Home, *, as_json: bool) -> int:
+    """The study in a home of its own inside the real one, so that the same disk is tried, and nothing of it is left."""
+    from see_tune.home import find_home
+
+    home.root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="smoke-", dir=home.root) as throw_away:
+        code = _run(loaded, find_home(Path(throw_away)), "search", fresh=False, as_json=as_json)
+    print("smoke: it runs; the throw-away study is gone", file=sys.stderr)
+    return code
+
+
+def _run(loaded: Loaded, home: Home, until: str, *, fresh: bool, as_json: bool) -> int:
+    from see_tune.studies import finished_note, set_aside, settled
+
+    upto: Literal["search", "final"] = "search" if until == "search" else "final"
+    notes = sys.stderr if as_json else sys.stdout
+    if fresh and (folder := home.study(loaded.spec.study)).root.is_dir():
+        print(f"set aside: {set_aside(folder)}", file=notes, flush=True)
+    if (stored := settled(loaded, home, upto)) is not None:  # before the engines are imported, which takes seconds
+        print(finished_note(stored), file=notes)
+        return show(stored, as_json=as_json)
     from see_tune.cli.progress import choose_watcher
-    from see_tune.cli.show import print_result
-    from see_tune.home import Home
     from see_tune.study import run_loaded
 
-    result = run_loaded(loaded, Home(home), until="search" if until == "search" else "final", watcher=choose_watcher(as_json))
+    return show(run_loaded(loaded, home, until=upto, watcher=choose_watcher(as_json)), as_json=as_json)
+
+
+def show(result: StudyResult, *, as_json: bool) -> int:
+    """Print an answer; returns the exit code."""
+    from see_tune.cli.show import print_result
+
     if as_json:
         print(json.dumps(json.loads(result.to_json()), indent=2))
     else:
         print_result(result)
-    if result.status == "interrupted":
-        print(f"interrupted; the same command continues: {result.commands['continue']}", file=sys.stderr)
-        return 130
-    return 0
+    return 130 if result.status == "interrupted" else 0

@@ -15,6 +15,9 @@ os.environ.update(
     # The desk limits what is out. Under Tune's own limit of one trial that waits, a short trial's freed actor takes the next
     # one before a second actor has started, over and over: everything ran in one actor while the other slots stayed empty.
     TUNE_MAX_PENDING_TRIALS_PG="100000",
+    # What the raylet has to say of a killed worker goes to stdout, whatever `log_to_driver` is, unless its filter takes it.
+    RAY_DEDUP_LOGS="1",
+    RAY_DEDUP_LOGS_SKIP_REGEX=".",
     TUNE_GLOBAL_CHECKPOINT_S="100000",  # Ray's snapshot is a record of nothing here
 )
 if "RAY_AUTH_MODE" not in os.environ:

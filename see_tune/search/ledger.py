@@ -9,32 +9,53 @@ Two kinds of rows, in two Optuna studies of the same storage:
     <study>          searched rows: Optuna's sampler chooses their values, its pruner judges them
     <study>/final    planned rows: the SEE-off baseline, the re-ranking and the final runs; nothing is sampled
 
+A row may also be *adopted*: trained under an earlier search space of the same study, it counts like any other, and only the
+pruner does not see it. A *known* point was trained by another study: it informs the sampler and is no row of this one.
+
 Ray is not known here, and nothing but this module (and the report's figures) knows Optuna.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import time
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from see_tune.results import EpochResult, TrialResult
+from see_tune.results import EpochResult, TrialResult, TrialStatus
 from see_tune.spec.models import PrunerSpec, SamplerSpec
 from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value
 
-_LINEAGE, _PLAN, _SUPERSEDED, _RESULT, _DURATION = "lineage", "plan", "superseded", "result", "duration_s"
-_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+# User attributes of Optuna's trials.
+_LINEAGE, _PLAN, _RESULT, _DURATION = "lineage", "plan", "result", "duration_s"
+_SUPERSEDED = "superseded"  # cut, and enqueued again under its lineage
+_JUDGED = "judged_epochs"  # of a row that was cut: the pruner has spoken on so many of its epochs
+_ADOPTED = "adopted"  # trained under an earlier search space of the same study
+_KNOWN = "known"  # another study's trial, and nothing but a point for the sampler
+
+_STATES: Mapping[TrialStatus, TrialState] = {
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+_FINISHED = tuple(_STATES.values())
+# User attributes of Optuna's studies.
+_SPEC = "spec"
+_SPENT = "spent_s"
 _LARGEST_GRID = 10_000
 _DUPLICATES_IN_A_ROW = 20
 
@@ -69,8 +90,28 @@ class FinishedRow(Row):
     ended_at: datetime | None = None
 
 
-class _WithoutSuperseded(BasePruner):
-    """A pruner that does not see superseded rows, whose rung values would compete with their own successors."""
+@dataclass(frozen=True)
+class CutRow:
+    """A row that was begun and waits to go on. judged_epochs: the pruner has spoken on so many of its epochs."""
+
+    lineage: str
+    values: Mapping[str, Value]
+    judged_epochs: int
+
+
+@dataclass(frozen=True)
+class RunningRow:
+    """A row that is out. curve: epoch -> objective so far."""
+
+    lineage: str
+    curve: Mapping[int, float]
+
+
+class _AmongPeers(BasePruner):
+    """A pruner that sees the rows of this search space alone.
+
+    A superseded row's rung values would compete with its own successor's; adopted and known ones stood on other rungs.
+    """
 
     def __init__(self, pruner: BasePruner) -> None:
         self.pruner = pruner
@@ -80,7 +121,7 @@ class _WithoutSuperseded(BasePruner):
 
 
 class _StudyView:
-    """An Optuna study less its superseded trials."""
+    """An Optuna study less what the pruner must not see."""
 
     def __init__(self, study: optuna.Study) -> None:
         self._study = study
@@ -89,18 +130,26 @@ class _StudyView:
         return getattr(self._study, name)
 
     def get_trials(self, deepcopy: bool = True, states: tuple[TrialState, ...] | None = None) -> list[FrozenTrial]:
-        return [trial for trial in self._study.get_trials(deepcopy, states) if _SUPERSEDED not in trial.user_attrs]
+        hidden = {_SUPERSEDED, _ADOPTED, _KNOWN}
+        return [trial for trial in self._study.get_trials(deepcopy, states) if hidden.isdisjoint(trial.user_attrs)]
 
 
 class Ledger:
-    """Rows of one Optuna study: handed out, reported to, told, and re-queued after a cut."""
+    """Rows of one Optuna study: handed out, reported to, told, and re-queued after a cut.
 
-    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampled: bool = False) -> None:
+    first_number: lineages below it are taken by rows of an earlier search space.
+    """
+
+    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampled: bool = False, first_number: int = 0) -> None:
         self._study = study
         self._space = space
         self._sampled = sampled
+        self._first_number = first_number
         self._discrete = space is not None and all(finite_values(parameter.domain) is not None for parameter in space.parameters)
         self._open: dict[str, Trial] = {}
+        self._parsed: dict[int, FinishedRow] = {}  # a row that ended never changes again
+        self._spent_before = float(study.user_attrs.get(_SPENT, 0.0))
+        self._opened_at = time.monotonic()
 
     # Handing out
 
@@ -131,7 +180,7 @@ class Ledger:
 
     def plan(self, lineage: str, plan: Mapping[str, Any]) -> None:
         """Enqueue a planned row, unless the ledger holds its lineage already (waiting, running or finished)."""
-        if lineage not in {trial.user_attrs.get(_LINEAGE) for trial in self._rows()}:
+        if not self.holds(lineage):
             self._study.enqueue_trial({}, user_attrs={_LINEAGE: lineage, _PLAN: dict(plan)})
 
     def _suggest(self, trial: Trial, space: Space) -> dict[str, Value]:
@@ -142,21 +191,25 @@ class Ledger:
         return {parameter.name: known[parameter.name] for parameter in space.parameters if parameter.name in known}
 
     def _next_lineage(self) -> str:
-        # Distinct lineages, not rows: a row that was cut and enqueued again is the same piece of work.
-        lineages = {trial.user_attrs.get(_LINEAGE) for trial in self._study.get_trials(deepcopy=False)} - {None}
-        return f"t{len(lineages):03d}"
+        return f"t{self.next_number():03d}"
+
+    def next_number(self) -> int:
+        """The number of the next new lineage; a row that was cut and enqueued again keeps its own."""
+        taken = (trial.user_attrs.get(_LINEAGE) for trial in self._study.get_trials(deepcopy=False))
+        return max((self._first_number, *(int(lineage[1:]) + 1 for lineage in taken if lineage)))
 
     # Taking back
 
-    def report(self, lineage: str, epoch: int, value: float, *, replayed: bool = False) -> bool:
+    def report(self, lineage: str, epoch: int, value: float) -> bool:
         """Record the objective after an epoch; True when the pruner ends the row here.
 
-        Idempotent by epoch. A replayed epoch writes its rung (`should_prune` does that, not `report`), and its verdict,
-        which was given before the cut, is not given again.
+        Idempotent by epoch. An epoch that was reported before the row was cut writes its rung again (`should_prune` does
+        that, not `report`), and its verdict, which was given then, is not given again: whether the epoch comes from a
+        checkpoint's history or had to be trained once more.
         """
         trial = self._open[lineage]
         trial.report(value, epoch)
-        return trial.should_prune() and not replayed
+        return trial.should_prune() and epoch > trial.user_attrs.get(_JUDGED, 0)
 
     def tell(self, lineage: str, result: TrialResult) -> None:
         """Close a row with how it ended; an interrupted one goes back into the queue."""
@@ -166,13 +219,56 @@ class Ledger:
             return
         trial.set_user_attr(_DURATION, sum(epoch.duration_s for epoch in result.epochs))
         trial.set_user_attr(_RESULT, _without_history(result).to_json())
-        match result.status:
-            case "complete":
-                self._study.tell(trial, result.best_value)
-            case "pruned":
-                self._study.tell(trial, state=TrialState.PRUNED)
-            case "failed":
-                self._study.tell(trial, state=TrialState.FAIL)
+        self._study.set_user_attr(_SPENT, self.spent_s)
+        self._study.tell(trial, result.best_value if result.status == "complete" else None, state=_STATES[result.status])
+
+    # From elsewhere
+
+    @property
+    def spec_text(self) -> str:
+        """The study file under which this ledger was begun; empty until `begin`."""
+        return str(self._study.user_attrs.get(_SPEC, ""))
+
+    @property
+    def spent_s(self) -> float:
+        """Wall-clock seconds of all sessions, each counted up to the end of its last row, and this one up to now."""
+        return self._spent_before + time.monotonic() - self._opened_at
+
+    def begin(self, spec_text: str, *, spent_s: float = 0.0) -> None:
+        """Keep the study file beside the rows that are searched by it. spent_s: by earlier search spaces."""
+        self._spent_before += spent_s
+        self._study.set_user_attr(_SPEC, spec_text)
+
+    def adopt(self, row: FinishedRow, values: Mapping[str, Value], history: Mapping[int, float]) -> None:
+        """Take over a row that an earlier search space of this study finished, as a point of this one."""
+        self._add(row, values, history, {_LINEAGE: row.lineage, _ADOPTED: True})
+
+    def learn(self, row: FinishedRow, values: Mapping[str, Value], history: Mapping[int, float], origin: str) -> None:
+        """Let the sampler know of a row of another study; once. It is no row of this one, and uses no budget."""
+        if origin not in {trial.user_attrs.get(_KNOWN) for trial in self._study.get_trials(deepcopy=False)}:
+            self._add(row, values, history, {_KNOWN: origin})
+
+    def _add(self, row: FinishedRow, values: Mapping[str, Value], history: Mapping[int, float], attrs: Mapping[str, Any]) -> None:
+        assert self._space is not None  # nothing is searched in a ledger of planned rows
+        domains = {parameter.name: parameter.domain for parameter in self._space.parameters}
+        trial = create_trial(
+            state=_STATES[row.result.status],
+            value=row.value,
+            params=dict(values),
+            distributions={name: _distribution(domains[name]) for name in values},
+            user_attrs={_DURATION: row.duration_s, _RESULT: row.result.to_json(), **attrs},
+            intermediate_values=dict(history),
+        )
+        trial.datetime_start = trial.datetime_complete = row.ended_at
+        self._study.add_trial(trial)
+
+    def continue_cut(self, cut: CutRow, values: Mapping[str, Value]) -> None:
+        """Enqueue what an earlier search space of this study left unfinished, as a point of this one."""
+        self._study.enqueue_trial(dict(values), user_attrs={_LINEAGE: cut.lineage, _JUDGED: cut.judged_epochs})
+
+    def holds(self, lineage: str) -> bool:
+        """Whether a row of this lineage is waiting, running or finished here."""
+        return any(trial.user_attrs.get(_LINEAGE) == lineage for trial in self._rows())
 
     # After a cut
 
@@ -190,9 +286,24 @@ class Ledger:
         lineage = trial.user_attrs.get(_LINEAGE)
         if lineage is None or lineage not in {waiting.user_attrs.get(_LINEAGE) for waiting in self._waiting()}:
             attrs = {key: trial.user_attrs[key] for key in (_LINEAGE, _PLAN) if key in trial.user_attrs}
+            attrs[_JUDGED] = max(trial.user_attrs.get(_JUDGED, 0), *trial.intermediate_values, 0)
             self._study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params}, user_attrs=attrs)
         self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
         self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def withdraw_unfinished(self) -> None:
+        """Take back every row that is waiting or was left RUNNING; what is still wanted of them is planned again."""
+        for trial in self._study.get_trials(deepcopy=False):
+            if not trial.state.is_finished():
+                self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
+                self._study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        self._open.clear()
+
+    def withdrawn(self) -> tuple[str, ...]:
+        """Lineages that were begun, taken back, and not planned again."""
+        cut = (trial for trial in self._study.get_trials(deepcopy=False) if _SUPERSEDED in trial.user_attrs)
+        begun = {trial.user_attrs.get(_LINEAGE) for trial in cut if trial.datetime_start is not None}
+        return tuple(sorted(lineage for lineage in begun if lineage and not self.holds(lineage)))
 
     # Reading
 
@@ -200,6 +311,22 @@ class Ledger:
         """Every row that ended, in the order of its lineage; superseded rows are not rows."""
         rows = [self._finished_row(trial) for trial in self._rows() if trial.state in _FINISHED]
         return tuple(sorted(rows, key=lambda row: row.lineage))
+
+    def cut(self) -> tuple[CutRow, ...]:
+        """Rows that were begun and wait to go on."""
+        return tuple(
+            CutRow(trial.user_attrs[_LINEAGE], trial.system_attrs.get("fixed_params", {}), trial.user_attrs.get(_JUDGED, 0))
+            for trial in self._waiting()
+            if _LINEAGE in trial.user_attrs
+        )
+
+    def running(self) -> tuple[RunningRow, ...]:
+        """Rows that are out, as the storage knows them: those of a driver that lives, or what a dead one left."""
+        return tuple(
+            RunningRow(str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")), dict(trial.intermediate_values))
+            for trial in self._rows()
+            if trial.state == TrialState.RUNNING
+        )
 
     def started(self) -> int:
         """How many rows were handed out and not superseded: what a budget of trials counts."""
@@ -223,7 +350,8 @@ class Ledger:
         self._study.tell(trial, state=TrialState.FAIL)
 
     def _rows(self) -> list[FrozenTrial]:
-        return [trial for trial in self._study.get_trials(deepcopy=False) if _SUPERSEDED not in trial.user_attrs]
+        hidden = {_SUPERSEDED, _KNOWN}
+        return [trial for trial in self._study.get_trials(deepcopy=False) if hidden.isdisjoint(trial.user_attrs)]
 
     def _waiting(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -232,40 +360,89 @@ class Ledger:
         return self._study.get_trials(deepcopy=False)[number]
 
     def _finished_row(self, trial: FrozenTrial) -> FinishedRow:
-        told = trial.user_attrs.get(_RESULT)
-        result = TrialResult.from_json(told) if told else TrialResult("failed", cause="its end was not recorded")
-        return FinishedRow(
-            trial.number,
-            str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")),
-            trial.params,
-            trial.user_attrs.get(_PLAN, {}),
-            result,
-            trial.value if trial.state == TrialState.COMPLETE else None,
-            float(trial.user_attrs.get(_DURATION, 0.0)),
-            trial.datetime_complete,
-        )
+        if trial.number not in self._parsed:
+            self._parsed[trial.number] = _parse_finished(trial)
+        return self._parsed[trial.number]
+
+
+def _parse_finished(trial: FrozenTrial) -> FinishedRow:
+    told = trial.user_attrs.get(_RESULT)
+    result = TrialResult.from_json(told) if told else TrialResult("failed", cause="its end was not recorded")
+    return FinishedRow(
+        trial.number,
+        str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")),
+        trial.params,
+        trial.user_attrs.get(_PLAN, {}),
+        result,
+        trial.value if trial.state == TrialState.COMPLETE else None,
+        float(trial.user_attrs.get(_DURATION, 0.0)),
+        trial.datetime_complete,
+    )
+
+
+Storage = str | optuna.storages.BaseStorage
+
+
+def open_storage(file: Path) -> Storage:
+    """The sqlite storage of a study, created if it does not exist; one for all its ledgers."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna.storages.get_storage(f"sqlite:///{file}")
+
+
+def view(file: Path) -> Storage:
+    """A sqlite storage that is only read: nothing is created, migrated or locked, and a driver may be writing to it."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = f"sqlite:///{file.as_uri()}?mode=ro&uri=true"
+    return optuna.storages.RDBStorage(url, skip_compatibility_check=True, skip_table_creation=True)
+
+
+def studies_of(storage: Storage, study: str) -> list[str]:
+    """The Optuna studies that hold the searched rows of `study`, one for each search space it has had; oldest first."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    later = re.compile(rf"{re.escape(study)}/g(\d+)")
+    names = optuna.get_all_study_names(storage)
+    numbers = {name: int(matched[1]) for name in names if (matched := later.fullmatch(name))}
+    return [name for name in names if name == study] + sorted(numbers, key=lambda name: numbers[name])
+
+
+def read_ledger(storage: Storage, study: str) -> Ledger:
+    """The ledger of an Optuna study that exists, to look at its rows; nothing can be asked of it."""
+    return Ledger(optuna.load_study(storage=storage, study_name=study, sampler=RandomSampler(), pruner=NopPruner()))
+
+
+def drop_study(storage: Storage, study: str) -> None:
+    """Remove an Optuna study with all its rows."""
+    optuna.delete_study(storage=storage, study_name=study)
 
 
 def open_search_ledger(
-    storage: str, study: str, space: Space, *, sampler: SamplerSpec, pruner: PrunerSpec, grace_epochs: int
+    storage: Storage,
+    study: str,
+    space: Space,
+    *,
+    sampler: SamplerSpec,
+    pruner: PrunerSpec,
+    grace_epochs: int,
+    first_number: int = 0,
 ) -> Ledger:
     """The ledger of the searched rows of `study`, created if it does not exist.
 
     storage: an Optuna storage URL (``sqlite:////abs/path``, ``postgresql+psycopg://...``).
     grace_epochs: no row is judged before this epoch.
+    first_number: the first lineage's; those below are taken by rows of an earlier search space.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     opened = optuna.create_study(storage=storage, study_name=study, direction="maximize", load_if_exists=True)
-    opened.pruner = _WithoutSuperseded(_build_pruner(pruner, grace_epochs))
-    opened.sampler = _build_sampler(sampler, space, len(opened.get_trials(deepcopy=False)))
-    ledger = Ledger(opened, space, sampled=sampler.name != "grid")
+    opened.pruner = _AmongPeers(_build_pruner(pruner, grace_epochs))
+    opened.sampler = _build_sampler(sampler, space, first_number + len(opened.get_trials(deepcopy=False)))
+    ledger = Ledger(opened, space, sampled=sampler.name != "grid", first_number=first_number)
     if sampler.name == "grid":
         for point in grid_points(space):
             ledger.enqueue(point)
     return ledger
 
 
-def open_final_ledger(storage: str, study: str) -> Ledger:
+def open_final_ledger(storage: Storage, study: str) -> Ledger:
     """The ledger of the planned rows of `study`: baseline, re-ranking, final runs."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     opened = optuna.create_study(storage=storage, study_name=f"{study}/final", direction="maximize", load_if_exists=True)
@@ -305,6 +482,16 @@ def _build_sampler(spec: SamplerSpec, space: Space, trials_so_far: int) -> BaseS
             return CmaEsSampler(seed=seed, warn_independent_sampling=False)
         case "gp":
             return GPSampler(seed=seed)
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    match domain:
+        case IntRange(low, high, log, step):
+            return IntDistribution(low, high, log, step)
+        case FloatRange(low, high, log, step):
+            return FloatDistribution(low, high, log, step)
+        case Choice(options):
+            return CategoricalDistribution(options)
 
 
 def _suggest_value(trial: Trial, name: str, domain: Domain) -> Value:

@@ -12,7 +12,6 @@ the papers did: the road is the same, and such a study never reaches the registr
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -57,15 +56,27 @@ class Protocol:
     """The phases of one study over its two ledgers.
 
     until: "search" ends after the searched rows.
+    baseline: the lineage of the SEE-off row beside the search.
+    extend: False leaves the search as it stands, and goes on from what it has found.
     """
 
-    def __init__(self, spec: StudySpec, search: Ledger, final: Ledger, *, until: Literal["search", "final"]) -> None:
+    def __init__(
+        self,
+        spec: StudySpec,
+        search: Ledger,
+        final: Ledger,
+        *,
+        until: Literal["search", "final"],
+        baseline: str = "baseline",
+        extend: bool = True,
+    ) -> None:
         self._spec = spec
+        self._off = baseline
+        self._extend = extend
         self._base = trial_values(spec)
         self._search = search
         self._final = final
         self._until = until
-        self._started_at = time.monotonic()
 
     # What runs, in order
 
@@ -79,6 +90,9 @@ class Protocol:
         winner = self.winner()
         if winner and self._plan_partner(winner):
             yield Phase("baseline", [self._planned_stream()])
+            if winner.reranked:  # or it would be compared by one split with a mean over folds
+                self._plan_folds("off", self._partner_of(winner), _outside_see(winner.values))
+                yield Phase("re-rank", [self._planned_stream()])
         self._plan_final([candidate for candidate in (winner, self.baseline()) if candidate])
         yield Phase("final", [self._planned_stream()])
 
@@ -107,7 +121,7 @@ class Protocol:
     def _baseline_stream(self) -> Sequence[Stream]:
         if not self._has_baseline:
             return ()
-        self._final.plan("baseline", {"phase": "baseline", "side": "off", "values": {}})
+        self._final.plan(self._off, {"phase": "baseline", "side": "off", "values": {}})
         return (self._planned_stream(),)
 
     def _planned_stream(self) -> Stream:
@@ -118,9 +132,11 @@ class Protocol:
 
     def _within_budget(self) -> bool:
         budget = self._spec.budget
+        if not self._extend:
+            return False
         if self._search.started() >= budget.trials:
             return bool(self._search.waiting_lineages())
-        hours = (time.monotonic() - self._started_at) / 3600
+        hours = self._search.spent_s / 3600
         device_hours = sum(row.duration_s for row in self._search.finished()) / 3600
         return hours < (budget.hours or math.inf) and device_hours < (budget.device_hours or math.inf)
 
@@ -134,13 +150,13 @@ class Protocol:
     def _plan_rerank(self) -> None:
         for row in self._complete()[: self._spec.validation.rerank_top]:
             self._plan_folds("see", row.lineage, row.values)
-        if any(row.lineage == "baseline" and row.value is not None for row in self._final.finished()):
-            self._plan_folds("off", "baseline", {})
+        if any(row.lineage == self._off and row.value is not None for row in self._final.finished()):
+            self._plan_folds("off", self._off, {})
 
     def _plan_folds(self, side: Side, lineage: str, values: Mapping[str, Any]) -> None:
         for fold in range(self._folds):
             plan = {"phase": "rerank", "side": side, "of": lineage, "values": dict(values), "fold": fold}
-            self._final.plan(f"rerank-{lineage}-f{fold}", plan)
+            self._final.plan(f"rerank-{lineage}-f{fold}of{self._folds}", plan | {"folds": self._folds})
 
     def candidates(self) -> list[Candidate]:
         """SEE's configurations that may win: the re-ranked ones, or, without a re-ranking, the complete ones; best first."""
@@ -158,7 +174,7 @@ class Protocol:
     def baseline(self) -> Candidate | None:
         """The SEE-off configuration that the winner is compared with: the same everything else."""
         winner = self.winner()
-        lineage = self._partner_of(winner) if winner else "baseline"
+        lineage = self._partner_of(winner) if winner else self._off
         row = next((row for row in self._final.finished() if row.lineage == lineage and row.value is not None), None)
         if row is None:
             return None
@@ -167,7 +183,8 @@ class Protocol:
 
     def _rerank_curve(self, lineage: str) -> dict[int, float]:
         """Mean over the folds of one re-ranked configuration; empty unless every fold is complete."""
-        rows = [row for row in self._final.finished() if row.plan["phase"] == "rerank" and row.plan["of"] == lineage]
+        reranked = (row for row in self._final.finished() if row.plan["phase"] == "rerank")
+        rows = [row for row in reranked if row.plan["of"] == lineage and row.plan["folds"] == self._folds]
         folds = [self._final.history(row.lineage) for row in rows if row.value is not None]
         if len(folds) < max(1, self._folds):
             return {}
@@ -176,13 +193,13 @@ class Protocol:
     # Baseline of a winner whose values differ outside `see`
 
     def _partner_of(self, winner: Candidate) -> str:
-        return f"baseline-{winner.lineage}" if _outside_see(winner.values) and self._has_baseline else "baseline"
+        return f"baseline-{winner.lineage}" if _outside_see(winner.values) and self._has_baseline else self._off
 
     def _plan_partner(self, winner: Candidate) -> bool:
         lineage = self._partner_of(winner)
-        if lineage != "baseline":
+        if lineage != self._off:
             self._final.plan(lineage, {"phase": "baseline", "side": "off", "values": _outside_see(winner.values)})
-        return lineage != "baseline"
+        return lineage != self._off
 
     # Final
 
@@ -200,7 +217,7 @@ class Protocol:
             trial = apply(trial, {"see.enabled": False})
         match plan["phase"]:
             case "rerank":
-                split = SplitSpec(kind="fold", seed=self._spec.seed, folds=self._folds, fold=plan["fold"])
+                split = SplitSpec(kind="fold", seed=self._spec.seed, folds=plan["folds"], fold=plan["fold"])
                 seed = self._spec.seed + _RERANK_SEED + plan["fold"]
                 return trial.model_copy(update={"split": split, "seed": seed})
             case "final":
@@ -228,6 +245,7 @@ class Protocol:
             candidate.reranked,
             tuple(row.plan["seed"] for row in finals),
             {name: tuple(values[name] for values in metrics) for name in names},
+            see_enabled=candidate.side == "see" and apply(self._base, candidate.values).see.enabled,
         )
 
     def _validation_metrics(self, candidate: Candidate) -> dict[str, float]:

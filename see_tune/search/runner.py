@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
     Its sockets need a short path, so its session folder lies under the system's temporary folder, and is removed.
     """
     session = Path(tempfile.mkdtemp(prefix="see-tune-"))
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address="local",
@@ -52,6 +54,7 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
             _node_ip_address="127.0.0.1",
             _temp_dir=str(session),
         )
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray takes it for itself, and ends the process in the middle of a trial
         _send_log_to(log_file)
         yield
     finally:
@@ -88,7 +91,8 @@ def run(desk: Desk, run_trial: RunTrial, resources: Resources, *, retries: int, 
             storage_path=str(results_folder),
             stop=LedgerStopper(desk),
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=retries),
+            # Tune counts a lost worker once for each call that was waiting for it: its step, and at times its reset.
+            failure_config=tune.FailureConfig(max_failures=2 * retries),
         ),
     )
     try:

@@ -162,7 +162,7 @@ class Desk:
             for listener in self._listeners:
                 listener.on_epoch(work, result)
             if (value := result.metrics.get(work.metric)) is not None:
-                work.pruned = work.stream.ledger.report(work.row.lineage, result.epoch, value, replayed=bool(report["replayed"]))
+                work.pruned = work.stream.ledger.report(work.row.lineage, result.epoch, value)
         return work.pruned or self.stopping
 
     def close(self, ray_id: str, *, lost: bool) -> None:

@@ -27,8 +27,7 @@ def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
         where = _device_name()
 
         def on_epoch(result: EpochResult, checkpoint: Path | None) -> None:
-            # An epoch replayed from a checkpoint's history comes without a checkpoint of its own.
-            tune.report({"epoch": result.epoch, "epoch_result": result.to_json(), "replayed": checkpoint is None, "where": where})
+            tune.report({"epoch": result.epoch, "epoch_result": result.to_json(), "where": where})
 
         spec = TrialSpec.model_validate_json(config["spec"])
         outcome = run_trial(spec, folder=Path(config["folder"]), on_epoch=on_epoch)

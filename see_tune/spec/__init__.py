@@ -9,5 +9,6 @@ points      trial 0 and `start_with`
 strategy    what sampler and pruner can make of the space
 load        all of it, in this order: a file -> Loaded, or a SpecError
 frozen      a study as it lies in its folder, and what may change when it goes on
+fitting     a trial of one study as a point of another
 schema      the JSON Schema for editors
 """

@@ -26,6 +26,7 @@ _MAY_CHANGE = (
     "evaluate.batch_size",
     "search",
     "start_with",
+    "warm_start",
     "sampler",
     "budget",
     "validation.rerank_top",
@@ -95,8 +96,12 @@ def identity(spec: StudySpec) -> dict[str, Any]:
     Not in it: the dataset's path, what changes memory or speed alone, the search and the budget, and the own values of
     searched keys.
     """
-    free = (*_MAY_CHANGE, *spec.search)
-    return {name: value for name, value in _flat(spec).items() if not any(f"{name}.".startswith(f"{key}.") for key in free)}
+    return {name: value for name, value in _flat(spec).items() if not changes_no_number(name) and name not in spec.search}
+
+
+def changes_no_number(name: str) -> bool:
+    """Whether the dotted key may differ between trials that are compared."""
+    return any(f"{name}.".startswith(f"{key}.") for key in _MAY_CHANGE)
 
 
 def identity_differences(old: StudySpec, new: StudySpec) -> list[tuple[str, Any, Any]]:

@@ -413,6 +413,9 @@ class StudySpec(TrialSpec):
     )
     search: dict[str, SearchEntry] = Field(min_length=1, description="what varies, by dotted name")
     start_with: list[dict[str, Any]] = Field(default_factory=list, description="points tried after trial 0")
+    warm_start: list[str] = Field(
+        default_factory=list, description="studies of the same home whose trials the sampler knows from the start"
+    )
     sampler: SamplerSpec = SamplerSpec()
     pruner: PrunerSpec = PrunerSpec()
     validation: ValidationSpec = ValidationSpec()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from see_tune.home import Home
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import Ledger, open_final_ledger, open_search_ledger
+from see_tune.search.generations import Carried, open_ledgers
+from see_tune.search.ledger import Ledger
 from see_tune.search.protocol import Protocol
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.load import Loaded, parse_study
@@ -24,6 +27,7 @@ search:
   see.n_aug: {int: [1, 15]}
   see.lambda: {float: [0.0, 2.0]}
 budget: {trials: 6}
+pruner: {grace_epochs: 2, force: true}
 validation: {rerank_top: 2, rerank_folds: 2}
 final: {seeds: 3}
 """
@@ -63,6 +67,8 @@ class Bench:
     protocol: Protocol
     desk: Desk
     recorder: Recorder
+    carried: Carried
+    known: int
 
     def run(self, epochs: int | None = None) -> None:
         """Drive the desk as Ray would, one row at a time, at most `epochs` epochs in all (then: killed)."""
@@ -81,7 +87,7 @@ class Bench:
                 value = fake_value(spec, epoch)
                 metrics = {spec.objective_metric: value} if spec.split.kind != "test" or epoch == spec.last_epoch else {}
                 history.append(EpochResult(epoch, {"train/loss": 1.0, **metrics}, time.time(), 1.0))
-                report = {"epoch_result": history[-1].to_json(), "replayed": False, "where": "here:cpu"}
+                report = {"epoch_result": history[-1].to_json(), "where": "here:cpu"}
                 if stopped := self.desk.receive(f"ray-{number}", report):
                     break
             if not stopped:
@@ -98,24 +104,31 @@ def study_text() -> str:
     return STUDY
 
 
-@pytest.fixture
-def open_bench(tmp_path: Path) -> Callable[..., Bench]:
-    """Open a session of the study above; each call is a new process, as it were."""
+@pytest.fixture(scope="session")
+def build_bench() -> Callable[..., Bench]:
+    """Open a session of the study above in a home; each call is a new process, as it were."""
 
-    def build(text: str = STUDY, *, until: str = "final") -> Bench:
+    def build(root: Path, text: str = STUDY, *, until: str = "final", extend: bool = True) -> Bench:
         loaded = parse_study(text, "study.yaml")
-        storage = f"sqlite:///{tmp_path}/optuna.db"
-        search = open_search_ledger(
-            storage, "small", loaded.space, sampler=loaded.spec.sampler, pruner=loaded.spec.pruner, grace_epochs=2
+        home = Home(root)
+        folder = home.study(loaded.spec.study).make()
+        ledgers = open_ledgers(loaded, home)
+        protocol = Protocol(
+            loaded.spec,
+            ledgers.search,
+            ledgers.final,
+            until="search" if until == "search" else "final",
+            baseline=ledgers.baseline,
+            extend=extend,
         )
-        final = open_final_ledger(storage, "small")
-        search.requeue_interrupted()
-        final.requeue_interrupted()
-        if loaded.trial_zero:
-            search.enqueue(loaded.trial_zero)
-        protocol = Protocol(loaded.spec, search, final, until="search" if until == "search" else "final")
         recorder = Recorder()
-        desk = Desk(protocol.phases(), slots=1, listeners=[recorder], folder_of=lambda lineage: tmp_path / lineage)
-        return Bench(loaded, search, final, protocol, desk, recorder)
+        desk = Desk(protocol.phases(), slots=1, listeners=[recorder], folder_of=folder.trial)
+        return Bench(loaded, ledgers.search, ledgers.final, protocol, desk, recorder, ledgers.carried, ledgers.known)
 
     return build
+
+
+@pytest.fixture
+def open_bench(build_bench: Callable[..., Bench], tmp_path: Path) -> Callable[..., Bench]:
+    """`build_bench` in this test's own home."""
+    return partial(build_bench, tmp_path)

@@ -95,6 +95,29 @@ def test_row_cut_between_asking_and_naming_loses_no_point(tmp_path: Path) -> Non
     assert (row.lineage, row.values) == ("t000", {"see.n_aug": 8, "see.lambda": 0.2})
 
 
+def test_wall_clock_adds_up_over_sessions_without_the_pauses_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("see_tune.search.ledger.time.monotonic", lambda: now[0])
+    for _ in range(2):
+        ledger = open_ledger(tmp_path)
+        row = ledger.ask()
+        now[0] += 50.0
+        ledger.tell(row.lineage, complete(0.7))
+        now[0] += 3600.0
+    assert open_ledger(tmp_path).spent_s == 100.0
+
+
+def test_row_that_ended_is_parsed_once_however_often_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the driver's time for an epoch does not grow with the number of trials behind it."""
+    ledger, parsed = open_ledger(tmp_path), []
+    from_json = TrialResult.from_json
+    monkeypatch.setattr(TrialResult, "from_json", lambda text: parsed.append(text) or from_json(text))
+    for _ in range(3):
+        ledger.tell(ledger.ask().lineage, complete(0.7))
+        ledger.finished()
+    assert len(parsed) == 3
+
+
 def test_superseded_row_counts_for_nothing(tmp_path: Path) -> None:
     open_ledger(tmp_path).ask()
     ledger = open_ledger(tmp_path)
@@ -129,12 +152,30 @@ def test_rungs_survive_a_new_session(tmp_path: Path) -> None:
     assert second.report(second.ask().lineage, 1, 0.1)
 
 
-def test_replayed_epoch_writes_its_rung_and_its_verdict_is_ignored(tmp_path: Path) -> None:
-    ledger = open_ledger(tmp_path, grace=1)
-    good, replayed, worse = (ledger.ask().lineage for _ in range(3))
-    ledger.report(good, 1, 0.8)
-    assert not ledger.report(replayed, 1, 0.1, replayed=True)
-    assert ledger.report(worse, 1, 0.05)
+def test_epoch_that_was_judged_before_the_cut_writes_its_rung_and_is_not_judged_again(tmp_path: Path) -> None:
+    first = open_ledger(tmp_path, grace=1)
+    cut, good = first.ask().lineage, first.ask().lineage
+    assert not first.report(cut, 1, 0.1)  # alone on its rung
+    first.report(good, 1, 0.8)
+    first.tell(good, complete(0.8))
+    resumed = open_ledger(tmp_path, grace=1)
+    resumed.requeue_interrupted()
+    assert resumed.ask().lineage == cut
+    assert not resumed.report(cut, 1, 0.1)
+    assert resumed.report(resumed.ask().lineage, 1, 0.05)
+
+
+def test_epoch_after_the_cut_is_judged_although_no_checkpoint_was_written(tmp_path: Path) -> None:
+    first = open_ledger(tmp_path, grace=1)
+    cut, good = first.ask().lineage, first.ask().lineage
+    first.report(cut, 1, 0.1)
+    for epoch in (1, 2, 3):
+        first.report(good, epoch, 0.8)
+    first.tell(good, complete(0.8))
+    resumed = open_ledger(tmp_path, grace=1)
+    resumed.requeue_interrupted()
+    resumed.ask()
+    assert [resumed.report(cut, epoch, 0.1) for epoch in (1, 2, 3)] == [False, False, True]
 
 
 def test_superseded_row_does_not_compete_with_its_own_successor(tmp_path: Path) -> None:

@@ -38,6 +38,20 @@ def test_budget_counts_searched_rows_alone(open_bench: Callable[..., Any]) -> No
     assert lineages == {"t": 6, "baseline": 1, "rerank": 3 * 2, "final": 2 * 3}
 
 
+def test_hours_are_those_of_all_sessions_and_all_search_spaces(open_bench: Callable[..., Any], study_text: str) -> None:
+    text = study_text.replace("trials: 6", "trials: 6, hours: 1")
+    first = open_bench(text, until="search")
+    first.search._spent_before = 3590.0
+    first.run(epochs=4 + 4)
+    first.search._study.set_user_attr("spent_s", 3601.0)
+    again = open_bench(text, until="search")
+    again.run()
+    assert again.recorder.ended == []
+    wider = open_bench(text.replace("[0.0, 2.0]", "[0.0, 3.0]"), until="search")
+    wider.run()
+    assert wider.recorder.ended == []
+
+
 def test_pairs_share_their_seeds_and_final_seeds_are_not_those_of_the_search(open_bench: Callable[..., Any]) -> None:
     bench = open_bench()
     bench.run()
@@ -105,3 +119,32 @@ def test_study_cut_anywhere_ends_with_each_lineage_once(open_bench: Callable[...
     assert searched == [f"t{number:03d}" for number in range(6)]
     assert len(planned) == len(set(planned)) == 1 + 3 * 2 + 2 * 3
     assert resumed.search.waiting_lineages() == ()
+
+
+def test_partner_of_a_re_ranked_winner_is_re_ranked_on_the_same_folds(open_bench: Callable[..., Any], study_text: str) -> None:
+    text = study_text.replace("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
+    bench = open_bench(text)
+    bench.run()
+    see, off = bench.protocol.arms()
+    assert see.reranked
+    assert off.reranked
+
+
+def test_another_number_of_folds_is_another_re_ranking(open_bench: Callable[..., Any], study_text: str) -> None:
+    open_bench().run()
+    again = open_bench(study_text.replace("rerank_folds: 2", "rerank_folds: 3"))
+    again.run()
+    rerun = [lineage for lineage, _ in again.recorder.ended if lineage.startswith("rerank")]
+    assert len(rerun) == 3 * 3
+    assert again.protocol.winner().reranked
+
+
+def test_arm_of_a_study_without_see_is_called_so(open_bench: Callable[..., Any], study_text: str) -> None:
+    search = (
+        study_text.partition("search:")[0] + "see: {enabled: false}\nsearch:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2]}\n"
+    )
+    bench = open_bench(search + "budget: {trials: 2}\nvalidation: {rerank_top: 0}\nfinal: {seeds: 1}\n")
+    bench.run()
+    see, off = bench.protocol.arms()
+    assert not see.see_enabled
+    assert off is None

@@ -16,7 +16,7 @@ from see_tune.search.searcher import LedgerSearcher, LedgerStopper
 
 def report(epoch: int, value: float, metric: str = "val/recall_at_1") -> dict[str, Any]:
     result = EpochResult(epoch, {metric: value}, time.time(), 1.0)
-    return {"epoch_result": result.to_json(), "replayed": False, "where": "here:cpu"}
+    return {"epoch_result": result.to_json(), "where": "here:cpu"}
 
 
 def test_no_more_rows_are_out_than_there_are_slots(open_bench: Callable[..., Any]) -> None:

@@ -1,0 +1,134 @@
+"""`see-tune list`, `status`, `stop` and `final`: studies that were begun, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.errors import SeeTuneError
+
+if TYPE_CHECKING:
+    from see_tune.status import Found, StudyStatus
+
+StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune list`.", show_default=False)]
+
+
+def list_studies(home: HomeFolder = None, as_json: AsJson = False) -> None:
+    """Every study of a home: its state, its trials, its best beside SEE off."""
+    from see_tune.home import find_home
+    from see_tune.status import read_status
+    from see_tune.studies import study_names
+
+    at_home = find_home(home)
+    found: list[StudyStatus] = []
+    for name in study_names(at_home):
+        try:
+            found.append(read_status(at_home, name))
+        except SeeTuneError as error:  # of an older version, or edited by hand: the others are listed all the same
+            print(f"{name} cannot be read: {error}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(status) for status in found], indent=2))
+        return
+    if not study_names(at_home):
+        print(f"no study in {at_home.root}; begin one: see-tune run search_spaces/glyphs.yaml")
+    width = max((len(status.study) for status in found), default=0)
+    for status in found:
+        trials = f"{status.finished}/{status.trials}"
+        print(f"{status.study:<{width}}  {status.dataset:<8} {status.state:<11} {trials:>8}   {_best_text(status)}".rstrip())
+
+
+def status(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) -> None:
+    """How a study stands, also while it runs; nothing of it is touched."""
+    from see_tune.home import find_home
+    from see_tune.status import read_status
+
+    found = read_status(find_home(home), name)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=2))
+        return
+    for line in status_lines(found, now=time.time()):
+        print(line)
+
+
+def stop(name: StudyName, home: HomeFolder = None) -> None:
+    """End a running study gracefully: trials end their epoch and go back into the queue. Returns when it has ended."""
+    from see_tune.home import find_home
+    from see_tune.studies import ask_to_stop, existing_study, wait_until_free
+
+    folder = existing_study(find_home(home), name)
+    holder = ask_to_stop(folder)
+    print(f"{name} ({holder}) was asked to stop; its trials end their epoch first", flush=True)
+    wait_until_free(folder, holder)
+    print(f"{name} has stopped; it continues with: see-tune run {folder.spec_file} --home {folder.root.parents[1]}")
+
+
+def final(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) -> int:
+    """The final phase of a study that was searched: retrain the best, meet the test classes once, register the champion."""
+    from see_tune.cli.run import show
+    from see_tune.home import find_home
+    from see_tune.studies import begun_study, finished_note, settled
+
+    at_home = find_home(home)
+    loaded = begun_study(at_home, name)
+    stored = settled(loaded, at_home, "final", extend=False) if loaded.spec.final else None
+    if stored is not None:
+        print(finished_note(stored), file=sys.stderr if as_json else sys.stdout)
+        return show(stored, as_json=as_json)
+    from see_tune.cli.progress import choose_watcher
+    from see_tune.study import finish_study
+
+    return show(finish_study(name, at_home, watcher=choose_watcher(as_json)), as_json=as_json)
+
+
+def status_lines(status: StudyStatus, now: float) -> list[str]:
+    """A study's status in at most 80 columns. now: Unix time in seconds."""
+    from see_tune.cli.show import duration
+    from see_tune.report.numbers import percent
+
+    holder = status.holder
+    doing = f"{status.state} for {duration(now - holder.started_at)} ({holder})" if holder else status.state
+    lines = [
+        f"{status.study}  {status.dataset}  {status.protocol}  {doing}",
+        f"search   {status.finished}/{status.trials}  complete {status.complete}  pruned {status.pruned}  failed {status.failed}",
+        f"best     {_best_text(status)}",
+    ]
+    if status.waiting:
+        lines.append(f"cut      {status.waiting}, going on from their checkpoints with the next start")
+    if status.planned:
+        lines.append(f"beside   {status.planned} of baseline, re-ranking and final runs finished")
+    for label, trial in zip(["running", *[""] * len(status.running)], status.running, strict=False):
+        value = f"  {percent(trial.value)}" if trial.value is not None else ""
+        lines.append(f"{label:<8} {trial.lineage} epoch {trial.epoch}/{status.last_epoch}{value}")
+    lines.append(f"disk     {_bytes(status.disk_bytes)}, of it {_bytes(status.checkpoint_bytes)} checkpoints   {status.folder}")
+    return lines
+
+
+def _best_text(status: StudyStatus) -> str:
+    from see_tune.report.summary import describe_values
+
+    values = f"   {describe_values(status.best.values)}" if status.best else ""
+    return f"{_value(status.best, 'none yet')}   SEE off {_value(status.off, 'not yet measured', named=False)}{values}"
+
+
+def _value(found: Found | None, absent: str, *, named: bool = True) -> str:
+    from see_tune.report.numbers import percent
+
+    if found is None:
+        return absent
+    return f"{found.lineage} {percent(found.value)}" if named else percent(found.value)
+
+
+def _bytes(count: int) -> str:
+    """``3.1M``, ``12G``."""
+    size = float(count)
+    for unit in ("B", "K", "M"):
+        if size < 1024:
+            return f"{size:.3g}{unit}"
+        size /= 1024
+    return f"{size:.3g}G"

@@ -1,0 +1,247 @@
+"""Generations: a study whose search space was changed goes on, with the finished trials that fit.
+
+    small         the space that the study began with
+    small/g2      after the first change, and so on: one Optuna study each, all in the same storage
+    small/final   the planned rows of all generations
+
+Optuna holds a parameter to the distribution that its study saw first: a widened range is hardly sampled beyond its old ends
+and another list of choices is refused. So a changed space begins an Optuna study of its own. What was trained before and fits
+is added again under the new distributions, under its own lineage, and counts like any other row; what was cut goes on from
+its checkpoint. Each generation keeps its spec beside its trials, so that a driver killed half way does the rest at its next
+start, and a space that is widened again finds the rows that had left it.
+
+A warm start is the same step between two studies: their trials become points that the sampler knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from see_tune.errors import StudyError
+from see_tune.home import Home, StudyFolder
+from see_tune.search.ledger import (
+    Ledger,
+    Storage,
+    drop_study,
+    open_final_ledger,
+    open_search_ledger,
+    open_storage,
+    read_ledger,
+    studies_of,
+    view,
+)
+from see_tune.spec.fitting import fitted, trained
+from see_tune.spec.load import (
+    Loaded,
+    differences,
+    dump_study,
+    grace_epochs,
+    identity_differences,
+    parse_study,
+    read,
+    trial_values,
+)
+from see_tune.spec.models import StudySpec
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One search space of a study, with the rows that were searched in it or fit it."""
+
+    spec: StudySpec
+    ledger: Ledger
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What became of a study's rows when its search space changed, by lineage.
+
+    kept: finished, and rows of the new space; resumed: cut, and going on in it.
+    left: finished outside the new space; abandoned: cut outside it, and never finished.
+    """
+
+    changes: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    resumed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people: what changed, and what it means for the trials."""
+        if not self.changes:
+            return []
+        told = [f"the search space has changed: {len(self.kept)} finished trials fit and are kept, {len(self.left)} do not"]
+        told += [f"  {change}" for change in self.changes]
+        if outside := (*self.left, *self.abandoned):
+            told.append(f"  outside the new space: {', '.join(outside)}")
+        return told
+
+
+@dataclass(frozen=True)
+class Ledgers:
+    """Both ledgers of a study, ready to run. known: how many points of other studies the sampler was told of."""
+
+    search: Ledger
+    final: Ledger
+    baseline: str
+    carried: Carried
+    known: int
+
+
+def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
+    """The study's ledgers in their newest generation, which is begun where the search space has changed.
+
+    What a dead session left RUNNING is enqueued again first, then trial 0 and the points to start with.
+
+    Raises: StudyError where a study to start warm from is absent or not comparable.
+    """
+    known = {name: _comparable(name, loaded, home) for name in loaded.spec.warm_start}
+    storage = open_storage(home.study(loaded.spec.study).optuna_db)
+    final = open_final_ledger(storage, loaded.spec.study)
+    final.withdraw_unfinished()  # the protocol plans again what is still wanted
+    past = _begun(storage, loaded.spec.study)
+    search, carried = _open_newest(storage, past, loaded)
+    told = sum(_learn(generations, name, search, loaded) for name, generations in known.items())
+    for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
+        search.enqueue(point)
+    return Ledgers(search, final, _baseline([*(generation.spec for generation in past), loaded.spec]), carried, told)
+
+
+def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger] | None:
+    """(searched rows, planned rows) of the newest generation, read only, also while the study runs; None before a trial."""
+    if not folder.optuna_db.is_file():
+        return None
+    storage = view(folder.optuna_db)
+    begun = studies_of(storage, name)
+    return (read_ledger(storage, begun[-1]), read_ledger(storage, f"{name}/final")) if begun else None
+
+
+def _begun(storage: Storage, name: str) -> list[Generation]:
+    """The generations so far, oldest first, with what a dead session left RUNNING waiting again."""
+    found: list[Generation] = []
+    for study in studies_of(storage, name):
+        ledger = read_ledger(storage, study)
+        if not ledger.spec_text and found:
+            drop_study(storage, study)  # killed while it was begun: it holds nothing but copies
+        elif ledger.spec_text:
+            ledger.requeue_interrupted()
+            found.append(Generation(parse_study(ledger.spec_text, study).spec, ledger))
+    return found
+
+
+def _open_newest(storage: Storage, past: list[Generation], loaded: Loaded) -> tuple[Ledger, Carried]:
+    """The ledger of the file's search space; `past` is left with the generations before it."""
+    before = past[-1] if past else None
+    if before and _same_search(before.spec, loaded.spec):
+        past.pop()
+    ledger = open_search_ledger(
+        storage,
+        loaded.spec.study if not past else f"{loaded.spec.study}/g{len(past) + 1}",
+        loaded.space,
+        sampler=loaded.spec.sampler,
+        pruner=loaded.spec.pruner,
+        grace_epochs=grace_epochs(loaded),
+        first_number=max((generation.ledger.next_number() for generation in past), default=0),
+    )
+    ledger.requeue_interrupted()
+    carried = Carried()
+    if not ledger.spec_text:
+        if past:
+            carried = _carry_over(past, ledger, loaded)
+        spent_s = past[-1].ledger.spent_s if past else 0.0
+        ledger.begin(dump_study(loaded.spec), spent_s=spent_s)  # the last step: until then it is begun anew at the next start
+    return ledger, carried
+
+
+def _carry_over(past: Sequence[Generation], ledger: Ledger, loaded: Loaded) -> Carried:
+    """Every row of the study, as the newest generation that has it knows it: into the new space, or left out."""
+    finished = {row.lineage: (old, row) for old in past for row in old.ledger.finished()}
+    cut = {row.lineage: (old, row) for old in past for row in old.ledger.cut() if row.lineage not in finished}
+    kept, resumed = [], []
+    for lineage, (old, row) in sorted(finished.items()):
+        if point := fitted(trained(old.spec, row.values), loaded.spec, loaded.space):
+            ledger.adopt(row, point, old.ledger.history(lineage))
+            kept.append(lineage)
+    for lineage, (old, cut_row) in sorted(cut.items()):
+        if point := fitted(trained(old.spec, cut_row.values), loaded.spec, loaded.space):
+            ledger.continue_cut(cut_row, point)
+            resumed.append(lineage)
+    return Carried(
+        changes=tuple(_changes(past[-1].spec, loaded.spec)),
+        kept=tuple(kept),
+        resumed=tuple(resumed),
+        left=tuple(sorted(finished.keys() - kept)),
+        abandoned=tuple(sorted(cut.keys() - resumed)),
+    )
+
+
+def _changes(old: StudySpec, new: StudySpec) -> list[str]:
+    searched = {*old.search, *new.search}
+    changed = [change for change in differences(old, new) if change[0].removeprefix("search.") in searched]
+    return [f"{key}: {_entry(before)} -> {_entry(after)}" for key, before, after in changed]
+
+
+def _entry(value: Any) -> str:
+    """An entry of `search` as a user writes it."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {part}' for key, part in value.items())}}}"
+    return "not searched" if value is None else str(value)
+
+
+def _same_search(old: StudySpec, new: StudySpec) -> bool:
+    """Whether trials of both are points of one space: a conditional key's own value counts wherever it is not searched."""
+    conditional = {name for name, entry in old.search.items() if entry.when}
+    return old.search == new.search and not _moved(old, new, conditional) and not _moved_baseline(old, new)
+
+
+def _moved_baseline(old: StudySpec, new: StudySpec) -> bool:
+    return _moved(old, new, {name for name in (*old.search, *new.search) if not name.startswith("see.")})
+
+
+def _moved(old: StudySpec, new: StudySpec, names: set[str]) -> bool:
+    """Whether the file's own value of one of these keys has changed."""
+    return any(read(trial_values(old), name) != read(trial_values(new), name) for name in names)
+
+
+def _baseline(specs: Sequence[StudySpec]) -> str:
+    """The lineage of the SEE-off row beside the last of these specs: a new one where its own values have moved."""
+    moved = [number for number, (old, new) in enumerate(pairwise(specs), start=2) if _moved_baseline(old, new)]
+    return f"baseline-g{moved[-1]}" if moved else "baseline"
+
+
+# Warm start
+
+
+def _comparable(name: str, loaded: Loaded, home: Home) -> list[Generation]:
+    """The generations of a study whose trials mean the same as those of `loaded`, read only."""
+    folder, key = home.study(name), f"warm_start: [{name}]"
+    if name == loaded.spec.study:
+        raise StudyError(f"{key}: a study knows its own trials; name another, or leave it out")
+    if not folder.optuna_db.is_file():
+        raise StudyError(f"{key}: there is no such study in {home.root}; `see-tune list` names those that are there")
+    storage = view(folder.optuna_db)
+    ledgers = [read_ledger(storage, study) for study in studies_of(storage, name)]
+    generations = [Generation(parse_study(ledger.spec_text, name).spec, ledger) for ledger in ledgers if ledger.spec_text]
+    for generation in generations:
+        changes = identity_differences(generation.spec, loaded.spec)
+        if changed := [f"  - {key}: {old!r}, here {new!r}" for key, old, new in changes if not key.startswith("pruner.")]:
+            lines = "\n".join(changed)
+            raise StudyError(f"{key}: its trials were trained under other settings:\n{lines}\nmake them equal, or leave it out")
+    return generations
+
+
+def _learn(generations: Sequence[Generation], name: str, ledger: Ledger, loaded: Loaded) -> int:
+    """Tell the sampler of another study's completed and pruned trials that fit; returns how many do."""
+    fitting: set[str] = set()
+    for generation in reversed(generations):
+        for row in generation.ledger.finished():
+            if row.result.status == "failed" or row.lineage in fitting:
+                continue
+            point = fitted(trained(generation.spec, row.values), loaded.spec, loaded.space)
+            if point:
+                fitting.add(row.lineage)
+                ledger.learn(row, point, generation.ledger.history(row.lineage), origin=f"{name} {row.lineage}")
+    return len(fitting)

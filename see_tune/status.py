@@ -1,0 +1,139 @@
+"""How a study stands at this moment, read without touching it: while it runs, from another terminal, or long after.
+
+The storage is opened read-only and the lock is only looked at. Neither Ray nor torch nor MLflow is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from see_tune.home import Home, StudyFolder
+from see_tune.search.generations import view_ledgers
+from see_tune.search.ledger import FinishedRow, Ledger
+from see_tune.spec.load import trial_values
+from see_tune.spec.models import StudySpec
+from see_tune.studies import Holder, existing_study, frozen, holder_of, stored_result
+
+State = Literal["running", "done", "interrupted"]
+
+
+@dataclass(frozen=True)
+class RunningTrial:
+    """A row that is out. value: the objective after `epoch`; None before the first."""
+
+    lineage: str
+    epoch: int
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A row's best value on held-out training classes, with its searched values."""
+
+    lineage: str
+    value: float
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """One study, now.
+
+    state: ``running`` while a process holds it; ``interrupted`` where the same command would go on.
+    trials: the budget of the search; finished, complete, pruned, failed: of its trials; waiting: cut, and going on next.
+    planned: finished rows beside the search (baseline, re-ranking, final runs).
+    best, off: the best search trial, and SEE off; None until there is one.
+    last_epoch: of a search trial. running: rows that are out.
+    disk_bytes, checkpoint_bytes: what the study's folder takes, and the part of it that is checkpoints.
+    """
+
+    study: str
+    dataset: str
+    protocol: str
+    objective: str
+    state: State
+    holder: Holder | None
+    trials: int
+    finished: int
+    complete: int
+    pruned: int
+    failed: int
+    waiting: int
+    planned: int
+    best: Found | None
+    off: Found | None
+    last_epoch: int
+    running: tuple[RunningTrial, ...]
+    disk_bytes: int
+    checkpoint_bytes: int
+    folder: str
+
+
+def read_status(home: Home, name: str) -> StudyStatus:
+    """The study `name` of this home. Raises: StudyError where there is none."""
+    folder = existing_study(home, name)
+    spec = frozen(folder).spec
+    holder = holder_of(folder)
+    ledgers = view_ledgers(folder, spec.study)
+    search, final = ledgers if ledgers else (None, None)
+    searched, planned = _finished(search), _finished(final)
+    statuses = [row.result.status for row in searched]
+    return StudyStatus(
+        study=name,
+        dataset=spec.dataset.name,
+        protocol=spec.protocol,
+        objective=trial_values(spec).objective_metric,
+        state=_state(folder, spec, holder),
+        holder=holder,
+        trials=spec.budget.trials,
+        finished=len(searched),
+        complete=statuses.count("complete"),
+        pruned=statuses.count("pruned"),
+        failed=statuses.count("failed"),
+        waiting=len(search.cut()) + len(search.running()) * (holder is None) if search else 0,
+        planned=len(planned),
+        best=_best(searched),
+        off=_best([row for row in planned if row.plan["phase"] == "baseline" and not row.plan["values"]][-1:]),
+        last_epoch=spec.train.epochs,
+        running=tuple(_running(search) + _running(final)) if holder else (),
+        disk_bytes=_size(folder, "**/*"),
+        checkpoint_bytes=_size(folder, "trials/**/*"),
+        folder=str(folder.root),
+    )
+
+
+def _state(folder: StudyFolder, spec: StudySpec, holder: Holder | None) -> State:
+    if holder is not None:
+        return "running"
+    stored = stored_result(folder)
+    done = stored is not None and stored.status == "done" and stored.trials >= spec.budget.trials
+    return "done" if done else "interrupted"
+
+
+def _finished(ledger: Ledger | None) -> tuple[FinishedRow, ...]:
+    return ledger.finished() if ledger else ()
+
+
+def _best(rows: Sequence[FinishedRow]) -> Found | None:
+    measured = [Found(row.lineage, row.value, row.values) for row in rows if row.value is not None]
+    return max(measured, key=lambda found: found.value, default=None)
+
+
+def _running(ledger: Ledger | None) -> list[RunningTrial]:
+    rows = ledger.running() if ledger else ()
+    return [
+        RunningTrial(row.lineage, max(row.curve, default=0), row.curve[max(row.curve)] if row.curve else None) for row in rows
+    ]
+
+
+def _size(folder: StudyFolder, pattern: str) -> int:
+    """Bytes of the files that `pattern` matches; one that goes away meanwhile counts for nothing."""
+    total = 0
+    for file in folder.root.glob(pattern):
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
