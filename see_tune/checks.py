@@ -6,8 +6,8 @@ fingerprint, the split's hash) is kept for the study.
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from see_tune.data.splits import split_table
 from see_tune.data.table import ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, UserError, WeightsError
 from see_tune.home import Home, dataset_places
-from see_tune.spec.models import StudySpec, TrialSpec
+from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
 from see_tune.training.parts import make_model, make_preprocessing
 
 _CHECKPOINT_ROOM = 2 * 2**30
@@ -59,8 +59,14 @@ def preflight(
 def _problems(
     study: StudySpec, trial: TrialSpec, home: Home, progress: Callable[[int, int], None] | None
 ) -> Iterator[SeeTuneError]:
+    if (unwritable := _unwritable(home.root)) is not None:
+        yield unwritable
+        return  # rendered glyphs and the list of broken images are written there
     try:
         dataset_facts(trial, home)
+        if study.final is not None and study.validation.rerank_top and study.protocol == "honest":
+            folds = SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
+            dataset_facts(trial.model_copy(update={"split": folds}), home)
         if trial.dataset.on_corrupt == "fail":
             _refuse_undecodable(_table(trial, home), home, progress)
     except DatasetError as error:
@@ -69,8 +75,6 @@ def _problems(
         yield from _wrong_model(trial)
     if (short := _short_of_gpus(study)) is not None:
         yield short
-    if (unwritable := _unwritable(home.root)) is not None:
-        yield unwritable
 
 
 def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:
@@ -125,8 +129,12 @@ def _short_of_gpus(study: StudySpec) -> SpecError | None:
 
 def _unwritable(root: Path) -> UserError | None:
     existing = next(folder for folder in (root, *root.parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return UserError(f"the home folder {root} cannot be written; choose another with --home DIR or SEE_TUNE_HOME")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        return UserError(f"the home folder {root} cannot be written ({why}); choose another with --home DIR or SEE_TUNE_HOME")
     if (free := shutil.disk_usage(existing).free) < _CHECKPOINT_ROOM:
         return UserError(
             f"{existing} has {free / 2**30:.1f} GiB free; checkpoints want 2 GiB: free some, or choose another --home"

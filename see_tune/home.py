@@ -18,6 +18,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from see_tune.errors import SpecError
+
+_NOT_IN_AN_ADDRESS = "?#%"
+
 
 @dataclass(frozen=True)
 class StudyFolder:
@@ -93,8 +97,18 @@ class Home:
 
 
 def find_home(flag: Path | None = None) -> Home:
-    """The home that `--home`, then SEE_TUNE_HOME, then ./runs names, as an absolute path (relative ones break Ray)."""
-    return Home(Path(flag or os.environ.get("SEE_TUNE_HOME") or "runs").resolve())
+    """The home that `--home`, then SEE_TUNE_HOME, then ./runs names, as an absolute path (relative ones break Ray).
+
+    Raises:
+        SpecError: its path cannot stand in a database's address.
+    """
+    root = Path(flag or os.environ.get("SEE_TUNE_HOME") or "runs").expanduser().resolve()
+    if wrong := sorted(set(str(root)) & set(_NOT_IN_AN_ADDRESS)):
+        raise SpecError(
+            f"the home folder {root} has {' '.join(wrong)} in its path, which means something else in the address of its "
+            f"databases; choose another with --home DIR or SEE_TUNE_HOME"
+        )
+    return Home(root)
 
 
 def dataset_places(name: str, root: str | Path | None = None) -> tuple[Path, ...]:

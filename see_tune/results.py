@@ -95,6 +95,7 @@ class Arm(_JsonRecord):
     """One of the two things a study compares: SEE with the best values found, or SEE off.
 
     values: the searched values it was chosen with.
+    see_enabled: False for SEE off, also where a study was told to search without it.
     lineage: the search trial (or the baseline row) it comes from.
     validation: metrics at `epoch` on the held-out training classes (the mean over folds where it was re-ranked).
     epoch: e*, after which its final runs end.
@@ -109,6 +110,7 @@ class Arm(_JsonRecord):
     seeds: tuple[int, ...] = ()
     test: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     test_mean: Mapping[str, Interval] = field(default_factory=dict)
+    see_enabled: bool = True
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

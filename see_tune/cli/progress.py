@@ -10,8 +10,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from see_tune.cli.show import duration, percent
+from see_tune.cli.show import duration
 from see_tune.home import StudyFolder
+from see_tune.report.numbers import percent
 from see_tune.report.summary import describe_values
 from see_tune.results import TrialResult
 from see_tune.search.board import Best, Board, RunningTrial, Snapshot

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from see_tune.home import StudyFolder
+from see_tune.report.numbers import percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -33,6 +37,10 @@ def result_lines(result: StudyResult) -> list[str]:
     lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
     lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
     lines.append(f"look at it       {result.commands['ui']}")
+    if (report := StudyFolder(Path(result.folder)).report_file).is_file():
+        lines.append(f"report           {report}")
+    if result.status == "interrupted":
+        lines.append(f"continue         {result.commands['continue']}")
     return lines
 
 
@@ -40,9 +48,12 @@ def _validation(result: StudyResult) -> list[str]:
     found = _arms(result)
     if not found:
         return []
-    how = "mean over folds" if found[0][1].reranked else "held-out training classes"
+    if result.protocol == "paper":
+        head, how = "test R@1", "chosen on these test classes: comparable with the papers' tables alone"
+    else:
+        head, how = "validation R@1", "mean over folds" if all(arm.reranked for _, arm in found) else "held-out training classes"
     values = "   ".join(f"{label} {percent(next(iter(arm.validation.values())))}" for label, arm in found)
-    return [f"validation R@1   {values}   ({how})"]
+    return [f"{head:<17}{values}   ({how})"]
 
 
 def _test(result: StudyResult) -> list[str]:
@@ -59,16 +70,12 @@ def _test(result: StudyResult) -> list[str]:
 
 
 def _arms(result: StudyResult) -> list[tuple[str, Arm]]:
-    return [(label, arm) for label, arm in (("SEE", result.see), ("SEE off", result.off)) if arm]
+    return [("SEE" if arm.see_enabled else "SEE off", arm) for arm in (result.see, result.off) if arm]
 
 
 def _test_row(label: str, arm: Arm, names: list[str]) -> str:
     cells = [f"{interval_text(arm.test_mean[names[0]]):<14}", *(f"{percent(arm.test_mean[name].mean):<7}" for name in names[1:])]
     return f"{label:<17}{''.join(cells)}".rstrip()
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}"
 
 
 def interval_text(interval: Interval) -> str:

@@ -2,8 +2,9 @@
 
 What it changes: training crops are cut from the image at `resize_size` (its shorter side; proportions kept, nothing cut off)
 instead of from the file at its full size. The same area is shown; a crop of a small part of a large photograph is blurrier
-than it would be without the cache, because it is enlarged from fewer pixels. Images as they are evaluated are the same to
-the last bit.
+than it would be without the cache, because it is enlarged from fewer pixels. Its borders lie on whole pixels, and torch resizes
+it instead of Pillow (see `Preprocessing.crop_decoded`), which is what makes it fast. Images as they are evaluated are the same
+to the last bit.
 
 What it holds: ``<cache>/decoded-<key>/pixels.npy`` and ``pixels.shapes.npy`` (see pixels.py). The key covers names, sizes
 and times of the files, the size and the interpolation: a changed dataset gets a cache of its own, and the old one counts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import unicodedata
@@ -62,7 +63,7 @@ def read(*, cache: Path, seed: int = 0) -> ImageTable:
 
 def _rendered(cache: Path) -> Path:
     """The folder of the rendered images. One process renders, the others wait for it: the folder appears whole or not at all."""
-    faces = _faces()
+    faces = _faces(cache)
     folder = cache / f"glyphs-{_recipe_key(faces)}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,9 @@ def _rendered(cache: Path) -> Path:
     return folder
 
 
-def _faces() -> list[Path]:
+def _faces(cache: Path) -> list[Path]:
+    # It makes a folder of its own in the user's home where it is not told another.
+    os.environ.setdefault("MPLCONFIGDIR", str(cache / "matplotlib"))
     import matplotlib
 
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"

@@ -74,11 +74,19 @@ class Images:
         Raises:
             DatasetError: it does not decode.
         """
-        if self.table.pixels is None:
-            return open_rgb(self.table.file(row))
-        if self._pixels is None:
+        pixels = self._open()
+        return open_rgb(self.table.file(row)) if pixels is None else Image.fromarray(pixels[self.table.pixel_row(row)])
+
+    def decoded(self, row: int) -> NDArray[np.uint8] | None:
+        """(H, W, 3) of `row` in the decoded cache, without a copy; None for files, and for the glyphs, which are so small
+        that a crop of whole pixels would be a coarse one."""
+        pixels = self._open()
+        return pixels[self.table.pixel_row(row)] if pixels is not None and pixels.of_any_size else None
+
+    def _open(self) -> Pixels | None:
+        if self._pixels is None and self.table.pixels is not None:
             self._pixels = Pixels(self.table.pixels)
-        return Image.fromarray(self._pixels[self.table.pixel_row(row)])
+        return self._pixels
 
 
 class _Crops(Dataset[_Made]):
@@ -107,10 +115,18 @@ class _Crops(Dataset[_Made]):
             return batch
         uniform = uniforms(self.seed, task.epoch, task.rows, task.draws, CROP_UNIFORMS)
         for slot, row in enumerate(task.rows.tolist()):
-            image = self.images[row]
-            box, coin = random_crop(uniform[slot], *image.size, self.crop_scale_min)
-            batch[slot] = self.preprocessing.crop(image, box, flip=self.flip and coin)
+            batch[slot] = self._random_crop(row, uniform[slot])
         return batch
+
+    def _random_crop(self, row: int, uniform: NDArray[np.float64]) -> NDArray[np.uint8]:
+        pixels = self.images.decoded(row)
+        if pixels is None:
+            image = self.images[row]
+            box, coin = random_crop(uniform, *image.size, self.crop_scale_min)
+            return self.preprocessing.crop(image, box, flip=self.flip and coin)
+        height, width, _ = pixels.shape
+        box, coin = random_crop(uniform, width, height, self.crop_scale_min)
+        return self.preprocessing.crop_decoded(pixels, box, flip=self.flip and coin)
 
 
 class Loader:

@@ -27,6 +27,11 @@ class Pixels:
             self._shapes = np.load(shapes_file(path), allow_pickle=False)
             self._ends = np.cumsum(self._shapes.prod(axis=1) * 3)
 
+    @property
+    def of_any_size(self) -> bool:
+        """Whether each image has a size of its own: the second form."""
+        return self._shapes is not None
+
     def __getitem__(self, image: int) -> NDArray[np.uint8]:
         if self._shapes is None:
             picture: NDArray[np.uint8] = self._data[image]

@@ -18,7 +18,7 @@ Legend: B batch, D dimension, C classes, M centres a class, k expanded samples, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,11 @@ class SEELoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
+        if gradient not in get_args(Gradient) or lambda_ < 0 or n_aug < 1:
+            raise SpecError(
+                f"SEELoss(n_aug={n_aug}, lambda_={lambda_}, gradient={gradient!r}): n_aug is 1 or more, lambda_ 0 or more, and "
+                f"gradient one of {', '.join(get_args(Gradient))}"
+            )
         proxies_of(loss)
         self.loss = loss
         self.n_aug = n_aug
@@ -95,6 +100,8 @@ class SEELoss(nn.Module):
             share: part of the mini-batch that is expanded, in 0..1 (`share_at`). Where it rounds to no sample there is no
                 L_SEE (most losses are NaN on an empty batch).
         """
+        if not 0 <= share <= 1:
+            raise SpecError(f"share is {share}; it is a part of the mini-batch, in 0..1 (see `share_at`)")
         # pytorch-metric-learning casts its proxies, for good, to the dtype it is given: half precision would round them.
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         loss_ml: Tensor = self.loss(embeddings, labels)

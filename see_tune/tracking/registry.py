@@ -256,7 +256,7 @@ def _differences(one: Candidate, other: Candidate) -> list[str]:
 
 
 def _note(client: MlflowClient, candidate: Candidate, version: int, champion: int) -> str:
-    mine = f"validation mean {candidate.validation:.4f}"
+    mine = f"validation mean {100 * candidate.validation:.1f}"
     if champion == version:
         return f"best {mine} of the comparable versions"
     other = _versions(client, candidate.model).get(champion)
@@ -267,7 +267,7 @@ def _note(client: MlflowClient, candidate: Candidate, version: int, champion: in
             f"not comparable with the champion, version {champion}: other {', '.join(differing)}; "
             f"see-tune promote {candidate.dataset} {version} makes it champion"
         )
-    return f"{mine} is not above {other.candidate.validation:.4f} of the champion, version {champion}"
+    return f"{mine} is not above {100 * other.candidate.validation:.1f} of the champion, version {champion}"
 
 
 def _versions(client: MlflowClient, model: str) -> dict[int, RegisteredVersion]:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from see_tune.data.loading import Loader
-from see_tune.data.samplers import epoch_batches
+from see_tune.data.samplers import coverage, epoch_batches
 from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
@@ -194,6 +194,7 @@ def _train_epoch(state: TrainingState, loader: Loader, split: Split, epoch: int)
         "train/loss": means.pop("loss"),
         "train/images_per_s": sum(map(len, batches)) / duration_s,
         "train/wait_share": min(1.0, (loader.wait_s - waited) / duration_s),
+        "train/coverage": coverage(batches, len(split.train_rows)),
         "train/lr": state.optimizer.param_groups[0]["lr"],
         **{f"see/{name}": value for name, value in means.items()},
         **_proxy_angle(spec, state.loss),

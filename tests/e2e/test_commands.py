@@ -50,6 +50,11 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["run", GLYPHS, "--set", "model.backbone=resnet5O"], "resnet50"),
         (["run", GLYPHS, "--set", "model.weights=absent.safetensors"], "absent.safetensors"),
         (["run", GLYPHS, "--set", "resources.gpus=2"], "resources.gpus"),
+        (["run", GLYPHS, "--set", "dataset.classes=12"], "folds"),
+        (["run", GLYPHS, "--home", "a-file"], "a-file cannot be written"),
+        (["run", GLYPHS, "--home", "a-file/below"], "cannot be written"),
+        (["run", GLYPHS, "--home", "what?"], "what? has ? in its path"),
+        (["train", GLYPHS, "--home", "a-file"], "a-file cannot be written"),
         (["rum", GLYPHS], "Did you mean 'run'"),
         (["evaluate", "absent"], "there is no model 'absent'"),
         (["evaluate", "models:/cars@champion"], "names no version"),
@@ -72,6 +77,7 @@ def test_wrong_input_is_one_message_and_exit_2(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEE_TUNE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SEE_TUNE_DATA", raising=False)
+    (tmp_path / "a-file").touch()
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert fragment in said
@@ -89,6 +95,11 @@ def test_dry_run_says_what_would_run_and_starts_nothing(capsys: pytest.CaptureFi
 def test_dry_run_as_json_is_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", GLYPHS, "--dry-run", "--json", "--name", "other", "--home", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["study"] == "other"
+
+
+def test_dry_run_of_the_papers_protocol_says_on_what_it_chooses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", GLYPHS, "--dry-run", "--set", "protocol=paper", "--home", str(tmp_path)]) == 0
+    assert "on the test classes" in capsys.readouterr().out
 
 
 def test_train_runs_one_trial_with_the_files_own_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

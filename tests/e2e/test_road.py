@@ -112,6 +112,19 @@ def test_mlflow_holds_parent_and_children_one_to_one_with_the_storage(
     assert [point.step for point in epochs] == [1, 2, 3]
 
 
+def test_report_lies_beside_the_summary_and_on_the_parent_run(
+    road: tuple[subprocess.CompletedProcess[str], Path], summary: dict[str, Any]
+) -> None:
+    import mlflow
+
+    page = (road[1] / "home/studies/small/report.html").read_text()
+    assert "small" in page
+    client = mlflow.MlflowClient(tracking_uri=summary["tracking"])
+    experiment = client.get_experiment_by_name("see-tune/glyphs")
+    (parent,) = [run for run in client.search_runs([experiment.experiment_id]) if "mlflow.parentRunId" not in run.data.tags]
+    assert {"report.html", "report.md", "study.yaml"} <= {file.path for file in client.list_artifacts(parent.info.run_id)}
+
+
 def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any]) -> None:
     import mlflow
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from see_tune.errors import SpecError
 from see_tune.home import Home, dataset_places, find_home
 
 
@@ -32,3 +33,9 @@ def test_shared_data_folder_is_looked_in_before_the_local_one(monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEE_TUNE_DATA", str(tmp_path / "shared"))
     assert dataset_places("cub200") == (tmp_path / "shared/cub200", tmp_path / "data/cub200")
+
+
+@pytest.mark.parametrize("character", ["?", "#", "%"])
+def test_home_that_cannot_stand_in_a_databases_address_is_refused(character: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="--home"):
+        find_home(tmp_path / f"a{character}b")

@@ -32,7 +32,7 @@ RESULT = StudyResult(
     2,
     {"t004": "out of memory"},
     SEE,
-    replace(SEE, lineage="baseline", values={}),
+    replace(SEE, lineage="baseline", values={}, see_enabled=False),
     Interval(0.004, -0.001, 0.009),
     "models:/see-tune.cars196@champion",
     "first",
@@ -82,3 +82,15 @@ def test_values_are_named_shortly() -> None:
 
 def test_interval_of_one_seed_shows_the_value_alone() -> None:
     assert interval_text(Interval(0.85, None, None)) == "85.0"
+
+
+def test_numbers_chosen_on_test_classes_are_called_so() -> None:
+    text = "\n".join(result_lines(replace(RESULT, protocol="paper")))
+    assert "validation" not in text
+    assert "chosen on these test classes" in text
+
+
+def test_study_without_see_does_not_claim_it() -> None:
+    text = "\n".join(result_lines(replace(RESULT, see=replace(SEE, see_enabled=False), off=None, gain=None)))
+    assert "SEE off 93.4" in text
+    assert "SEE 93.4" not in text

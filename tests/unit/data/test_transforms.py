@@ -132,6 +132,24 @@ def test_a_crop_of_whole_pixels_at_its_own_size_is_a_cut() -> None:
     assert np.array_equal(Preprocessing(10, 10).crop(image, (5, 3, 15, 13), flip=True), cut[:, ::-1])
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("box", [(0, 0, 80, 60), (13, 5, 50, 41), (3, 2, 12, 12), (79, 59, 80, 60)])
+def test_a_crop_of_decoded_pixels_is_pillows_within_two_levels(interpolation: str, box: tuple[int, int, int, int]) -> None:
+    image = noise(80, 60)
+    preprocessing = Preprocessing(32, 36, interpolation=interpolation)
+    ours = preprocessing.crop_decoded(np.asarray(image), box, flip=False)
+    pillows = preprocessing.crop(image.crop(box), (0, 0, box[2] - box[0], box[3] - box[1]), flip=False)
+    assert np.abs(ours.astype(int) - pillows.astype(int)).max() <= 2
+    assert np.array_equal(preprocessing.crop_decoded(np.asarray(image), box, flip=True), ours[:, ::-1])
+
+
+def test_a_crop_of_decoded_pixels_is_widened_to_whole_pixels() -> None:
+    pixels = np.asarray(noise(80, 60))
+    preprocessing = Preprocessing(32, 36)
+    fractional = preprocessing.crop_decoded(pixels, (13.7, 5.2, 50.4, 40.6), flip=False)
+    assert np.array_equal(fractional, preprocessing.crop_decoded(pixels, (13, 5, 51, 41), flip=False))
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.integers(1, 500), st.integers(1, 500), st.floats(0.01, 1.0), st.integers(0, 2**31))
 def test_random_crops_lie_inside_the_image(width: int, height: int, scale_min: float, seed: int) -> None:

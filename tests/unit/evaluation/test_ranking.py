@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -192,6 +194,25 @@ def test_the_same_call_gives_the_same_numbers() -> None:
     embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
     first, second = (rank_queries(embeddings, np.arange(3000) % 700) for _ in range(2))
     assert (first.average_precision == second.average_precision).all()
+
+
+RANK_AND_SAY_MEGABYTES = """
+import resource, torch
+from see_tune.evaluation import evaluate_embeddings
+torch.set_num_threads(1)
+embeddings, labels = torch.randn(20_000, 8), torch.arange(20_000) % 4_000
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+evaluate_embeddings(embeddings[:500], labels[:500] % 100)
+before = peak()
+evaluate_embeddings(embeddings, labels, ks=(1, 1000))
+print(peak() - before)
+"""
+
+
+def test_memory_is_bounded_whatever_the_number_of_pairs() -> None:
+    """All similarities of 20,000 rows are 1,600 MB; what is held beside the rows is that of a few tiles."""
+    done = subprocess.run([sys.executable, "-c", RANK_AND_SAY_MEGABYTES], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 400
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

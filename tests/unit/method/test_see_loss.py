@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -245,3 +246,15 @@ def test_smallest_angle_of_known_proxies() -> None:
 def test_smallest_angle_is_exact_for_near_twins() -> None:
     twins = torch.tensor([[1.0, 0.0], [math.cos(1e-3), math.sin(1e-3)]])
     assert smallest_proxy_angle(twins).item() == pytest.approx(math.degrees(1e-3), rel=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [{"gradient": "bogus"}, {"lambda_": -1.0}, {"n_aug": 0}])
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="SEELoss"):
+        SEELoss(build("nsoftmax"), **{"n_aug": 4, "lambda_": 0.2, **wrong})
+
+
+def test_share_outside_its_range_is_refused() -> None:
+    z, labels = draw_batch()
+    with pytest.raises(SpecError, match="share is 5"):
+        SEELoss(build("nsoftmax"), n_aug=4, lambda_=0.2)(z, labels, share=5)

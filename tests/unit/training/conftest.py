@@ -70,11 +70,11 @@ def spec_of(pictures: Path) -> Callable[..., TrialSpec]:
 
 @pytest.fixture
 def state_of() -> Callable[..., TrainingState]:
-    """A training of five classes at its start, on the CPU, without a dataset."""
+    """A training of five classes at its start, on the CPU or another device, without a dataset."""
 
-    def build(**keys: object) -> TrainingState:
+    def build(device: str = "cpu", **keys: object) -> TrainingState:
         spec = build_spec(**keys)
         model = make_model(spec, make_preprocessing(spec), weights="none")
-        return make_state(spec, model, make_loss(spec, 5), torch.device("cpu"))
+        return make_state(spec, model, make_loss(spec, 5), torch.device(device))
 
     return build

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.amp import GradScaler
 
 from see_tune.errors import CheckpointError, TrainingError
 from see_tune.losses import LOSSES
@@ -78,6 +79,58 @@ def test_micro_batches_train_as_the_whole_batch_does(state_of: StateMaker) -> No
 
     weights = zip(whole.model.state_dict().values(), chunked.model.state_dict().values(), strict=True)
     assert all(torch.allclose(one, other, atol=1e-9, rtol=1e-7) for one, other in weights)
+
+
+def test_a_channels_last_model_takes_the_same_step(state_of: StateMaker) -> None:
+    plain, channels_last = state_of(), state_of(model__channels_last=True)
+
+    losses = [state.step(images(), LABELS, 1) for state in (plain, channels_last)]
+
+    torch.testing.assert_close(losses[1], losses[0])
+    assert all(
+        weight.is_contiguous(memory_format=torch.channels_last) for weight in channels_last.model.parameters() if weight.ndim == 4
+    )
+
+
+def test_the_model_is_compiled_where_that_is_asked_for(state_of: StateMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[torch.nn.Module] = []
+
+    def compile_nothing(module: torch.nn.Module) -> None:
+        compiled.append(module)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_nothing)
+
+    state, _ = state_of(model__compile=True), state_of()
+
+    assert compiled == [state.model]
+
+
+# Half precision
+
+
+def test_an_overflow_is_left_to_the_scaler(state_of: StateMaker) -> None:
+    """Gradients that overflow skip the step and halve the scale; the loss that is watched for NaN stays finite."""
+    state = state_of()
+    state.scaler = GradScaler("cpu", init_scale=2.0**127)
+    before = hashes(state)
+
+    loss = state.step(images(), LABELS, 1)
+
+    assert loss.isfinite()
+    assert hashes(state)[1] == before[1]
+    assert all(torch.equal(*pair) for pair in zip(state.model.parameters(), state_of().model.parameters(), strict=True))
+    assert state.scaler.get_scale() == 2.0**126
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="mixed precision is for a GPU, and there is none here")
+@pytest.mark.parametrize("amp", ["fp16", "bf16"])
+def test_mixed_precision_trains_on_a_gpu(state_of: StateMaker, amp: str) -> None:
+    state = state_of(device="cuda", train__amp=amp, see__pace={"shape": "constant"})
+
+    losses = [state.step(images(step), LABELS, 1) for step in range(3)]
+
+    assert torch.stack(losses).isfinite().all()
+    assert state.scaler.is_enabled() == (amp == "fp16")
 
 
 # Out of memory

@@ -65,12 +65,13 @@ def test_an_epoch_has_the_metrics_that_its_readers_know(spec_of: SpecMaker, home
     metrics = train(spec_of(train__epochs=2), home=home).epochs[-1].metrics
 
     assert set(metrics) == {
-        *("train/loss", "train/images_per_s", "train/wait_share", "train/lr"),
+        *("train/loss", "train/images_per_s", "train/wait_share", "train/coverage", "train/lr"),
         *(f"val/recall_at_{k}" for k in (1, 2, 4, 8)),
         *("val/map_at_r", "val/r_precision", "val/embedding_variance"),
         *("see/share", "see/synthetic", "see/loss_ml", "see/loss_see", "see/cosine_to_proxy", "see/smallest_proxy_angle"),
     }
     assert metrics["see/share"] == pytest.approx(0.2, abs=0.05)
+    assert metrics["train/coverage"] == 1.0  # eight classes of six pictures, two a class and batch: every picture is drawn
     assert metrics["train/loss"] == pytest.approx(metrics["see/loss_ml"] + 0.2 * metrics["see/loss_see"], rel=1e-5)
 
 
