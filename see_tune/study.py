@@ -179,7 +179,13 @@ class _Run:
     def _run_rows(self, tracker: Tracker) -> Desk:
         guard = FailureGuard()
         listeners = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
-        desk = Desk(self.protocol.phases(), slots=self.resources.slots, listeners=listeners, folder_of=self.folder.trial)
+        desk = Desk(
+            self.protocol.phases(),
+            slots=self.resources.slots,
+            retries=self.spec.failure.retries,
+            listeners=listeners,
+            folder_of=self.folder.trial,
+        )
         guard.desk = desk
         self.watcher.begin(self.spec, self.board, self.folder)
         try:
@@ -188,7 +194,7 @@ class _Run:
                 start_engine(cpus=_cpu_count(), gpus=count_gpus(), log_file=self.folder.engine_log),
             ):
                 trial = partial(train, home=self.home, threads=self.resources.cpus)
-                run(desk, trial, self.resources, retries=self.spec.failure.retries, results_folder=self.folder.ray_results)
+                run(desk, trial, self.resources, results_folder=self.folder.ray_results)
         finally:
             self.watcher.end()
         if guard.verdict:

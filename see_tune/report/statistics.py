@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from see_tune.results import Interval
 
@@ -20,7 +20,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
     mean = float(sample.mean())
     if len(sample) < 2:
         return Interval(mean, None, None)
-    half = float(stats.t.ppf((1 + confidence) / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample)))
+    half = float(stdtrit(len(sample) - 1, (1 + confidence) / 2) * sample.std(ddof=1) / np.sqrt(len(sample)))
     return Interval(mean, mean - half, mean + half)
 
 

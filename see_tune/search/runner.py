@@ -3,8 +3,10 @@
     start_engine(...)  a local Ray on loopback, or a connection to a cluster
     run(desk, ...)     one Tuner for a whole session: the workers stay warm from the first trial to the last final run
 
-A worker that is lost (killed, its node gone) is Ray's to retry: the trial starts again from its own checkpoint, which lies
-in a folder that every node sees. A trial that failed by its own doing returns its result like any other.
+A worker that is lost (killed, its node gone) is the desk's to retry: the row is handed out again and goes on from its own
+checkpoint, which lies in a folder that every node sees. Tune's own retries are off: it takes a worker that dies while two of
+its calls are out for two failures, and gives the trial up at the second, whatever `max_failures` says (Ray 2.60). A trial
+that failed by its own doing returns its result like any other.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def _send_log_to(log_file: Path) -> None:
         logger.propagate = False
 
 
-def run(desk: Desk, run_trial: RunTrial, resources: Resources, *, retries: int, results_folder: Path) -> None:
+def run(desk: Desk, run_trial: RunTrial, resources: Resources, *, results_folder: Path) -> None:
     """Run the desk's rows until it is finished or stopping; every row that was out is closed when this returns.
 
     Raises what the desk met while it planned a phase.
@@ -91,8 +93,7 @@ def run(desk: Desk, run_trial: RunTrial, resources: Resources, *, retries: int, 
             storage_path=str(results_folder),
             stop=LedgerStopper(desk),
             verbose=0,
-            # Tune counts a lost worker once for each call that was waiting for it: its step, and at times its reset.
-            failure_config=tune.FailureConfig(max_failures=2 * retries),
+            failure_config=tune.FailureConfig(max_failures=0),  # the desk hands a lost row out again
         ),
     )
     try:

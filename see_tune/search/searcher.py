@@ -10,6 +10,7 @@ storage, not Ray's memory, holds the rungs. Nothing here trains, tracks or draws
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,15 +91,24 @@ class Desk:
 
     phases: drawn lazily, so that a phase can be planned from the results of those before it.
     slots: at most so many rows are out at once.
+    retries: a row whose worker is lost is handed out again so many times in a session.
     folder_of: lineage -> its checkpoint folder.
     """
 
     def __init__(
-        self, phases: Iterator[Phase], *, slots: int, listeners: Sequence[DeskListener], folder_of: Callable[[str], Path]
+        self,
+        phases: Iterator[Phase],
+        *,
+        slots: int,
+        retries: int,
+        listeners: Sequence[DeskListener],
+        folder_of: Callable[[str], Path],
     ) -> None:
         self._phases = phases
         self._phase: Phase | None = None
         self._slots = slots
+        self._retries = retries
+        self._losses: Counter[str] = Counter()
         self._listeners = listeners
         self._folder_of = folder_of
         self.out: dict[str, Work] = {}
@@ -180,9 +190,12 @@ class Desk:
             return work.outcome
         if work.pruned:
             return work.ended("pruned")
-        if lost and not self.stopping:
+        if not lost or self.stopping:
+            return work.ended("interrupted")
+        self._losses[work.row.lineage] += 1
+        if self._losses[work.row.lineage] > self._retries:
             return work.ended("failed", cause="its worker was lost more often than failure.retries allows")
-        return work.ended("interrupted")
+        return work.ended("interrupted", cause="its worker was lost; it goes on from its checkpoint")
 
     def close_all(self) -> None:
         """Put back whatever is still out, so that no row stays RUNNING."""

@@ -122,7 +122,7 @@ def build_bench() -> Callable[..., Bench]:
             extend=extend,
         )
         recorder = Recorder()
-        desk = Desk(protocol.phases(), slots=1, listeners=[recorder], folder_of=folder.trial)
+        desk = Desk(protocol.phases(), slots=1, retries=0, listeners=[recorder], folder_of=folder.trial)
         return Bench(loaded, ledgers.search, ledgers.final, protocol, desk, recorder, ledgers.carried, ledgers.known)
 
     return build

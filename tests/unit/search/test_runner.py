@@ -48,9 +48,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tuple[Fin
     )
     trial = TrialSpec(dataset=DatasetSpec(name="glyphs"))
     stream = Stream(ledger, lambda row: trial, lambda: ledger.started() < TRIALS)
-    desk = Desk(iter([Phase("search", [stream])]), slots=2, listeners=[], folder_of=lambda lineage: folder / lineage)
+    desk = Desk(iter([Phase("search", [stream])]), slots=2, retries=0, listeners=[], folder_of=lambda lineage: folder / lineage)
     with start_engine(cpus=2, gpus=0, log_file=folder / "engine.log"):
-        run(desk, work_for_two_seconds, Resources(1, 0, 2), retries=0, results_folder=folder / "ray")
+        run(desk, work_for_two_seconds, Resources(1, 0, 2), results_folder=folder / "ray")
     return ledger.finished()
 
 

@@ -45,6 +45,17 @@ def test_row_whose_worker_is_lost_for_good_fails_with_its_history(open_bench: Ca
     assert row.duration_s == 1.0
 
 
+def test_row_whose_worker_is_lost_is_handed_out_again_as_often_as_it_may(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._retries = 2
+    for number in range(3):
+        assert bench.desk.take(f"ray-{number}")["lineage"] == "baseline"
+        bench.desk.receive(f"ray-{number}", report(1, 0.5))
+        bench.desk.close(f"ray-{number}", lost=True)
+    assert [result.status for _, result in bench.recorder.ended] == ["interrupted", "interrupted", "failed"]
+    assert bench.desk.take("another")["lineage"] == "t000"
+
+
 def test_failed_outcome_of_the_trainer_keeps_its_cause(open_bench: Callable[..., Any]) -> None:
     bench = open_bench()
     bench.desk.take("a")
