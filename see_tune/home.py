@@ -8,8 +8,8 @@
     ├── optuna.db               the one truth about trials
     ├── spool.db                what MLflow has yet to be told
     ├── trials/<lineage>/       checkpoints
-    ├── summary.json  engine.log  lock
-    └── report.html
+    ├── summary.json  engine.log  lock  lock.holder
+    └── report.html  report.md
 """
 
 from __future__ import annotations
