@@ -171,12 +171,16 @@ class _Run:
         try:
             tracker.start_study(params=_study_params(self.spec), tags=self._tags(), started_at=self.started_at)
             tracker.log_artifact(self.folder.spec_file)
-            desk = self._run_rows(tracker)
-            return self._conclude(tracker, interrupted=desk.stopping)
+            desk, guard = self._open_desk(tracker)
+            with _stops_on_signals(desk, self.watcher):  # up to the summary: an answer that is being written is not cut
+                self._run_rows(desk)
+                if guard.verdict:
+                    self._fail(tracker, guard.verdict)
+                return self._conclude(tracker, interrupted=desk.stopping)
         finally:
             tracker.close()
 
-    def _run_rows(self, tracker: Tracker) -> Desk:
+    def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
         listeners = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
         desk = Desk(
@@ -187,19 +191,16 @@ class _Run:
             folder_of=self.folder.trial,
         )
         guard.desk = desk
+        return desk, guard
+
+    def _run_rows(self, desk: Desk) -> None:
         self.watcher.begin(self.spec, self.board, self.folder)
         try:
-            with (
-                _stops_on_signals(desk, self.watcher),
-                start_engine(cpus=_cpu_count(), gpus=count_gpus(), log_file=self.folder.engine_log),
-            ):
+            with start_engine(cpus=_cpu_count(), gpus=count_gpus(), log_file=self.folder.engine_log):
                 trial = partial(train, home=self.home, threads=self.resources.cpus)
                 run(desk, trial, self.resources, results_folder=self.folder.ray_results)
         finally:
             self.watcher.end()
-        if guard.verdict:
-            self._fail(tracker, guard.verdict)
-        return desk
 
     def _conclude(self, tracker: Tracker, *, interrupted: bool) -> StudyResult:
         result = self._result("interrupted" if interrupted else "done")

@@ -16,7 +16,7 @@ STUDY = """
 study: small
 dataset: {name: glyphs, classes: 40}
 model: {embedding_dim: 12}
-train: {epochs: 3}
+train: {epochs: 20}  # long enough to be looked at and stopped in the middle
 search:
   see.n_aug: {int: [1, 11]}
   see.lambda: {float: [0.0, 1.0]}
