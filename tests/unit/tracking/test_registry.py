@@ -43,7 +43,7 @@ def champion(client: MlflowClient, dataset: str, alias: str = CHAMPION) -> int:
 def test_the_first_version_is_champion_of_the_dataset_and_of_its_size(enter, client, candidate) -> None:
     first = candidate()
     result = enter(first)
-    assert result == Registration(first.model, 1, True, "best validation mean 0.5000 of the comparable versions")
+    assert result == Registration(first.model, 1, True, "best validation mean 50.0 of the comparable versions")
     assert champion(client, first.dataset) == champion(client, first.dataset, "glyphnet-16") == 1
 
 
@@ -53,7 +53,7 @@ def test_the_better_validation_mean_is_champion_and_a_draw_changes_nothing(enter
     result = enter(candidate(second))
     assert champion(client, candidate().dataset) == winner
     assert result.champion == (winner == 2)
-    assert "0.5000" in result.note or result.champion
+    assert "50.0" in result.note or result.champion
 
 
 def test_the_test_metrics_choose_nothing(enter, client, candidate) -> None:
