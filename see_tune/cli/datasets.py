@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from see_tune.cli.bar import progress_bar
 from see_tune.cli.options import AsJson, HomeFolder
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ def check(
     from see_tune.home import find_home
 
     table = _read(name, root, home, allow_partial=allow_partial)
-    with _progress(as_json) as progress:
+    with progress_bar("decoding", as_json=as_json) as progress:
         found = check_table(table, cache=find_home(home).cache, progress=progress)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2, default=str))
@@ -121,20 +119,6 @@ def _read(name: str, root: Path | None, home: Path | None, *, allow_partial: boo
     from see_tune.home import dataset_places, find_home
 
     return read_table(name, places=dataset_places(name, root), cache=find_home(home).cache, allow_partial=allow_partial)
-
-
-@contextmanager
-def _progress(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr where that is a terminal."""
-    if as_json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("decoding", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _check_lines(found: TableCheck) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from see_tune.cli.bar import progress_bar
 from see_tune.cli.best import Dataset, Tracking
 from see_tune.cli.export import Version, model_uri
 from see_tune.cli.options import AsJson, HomeFolder
@@ -35,7 +34,7 @@ def index(
     from see_tune.serving.index import build_index, update_index
     from see_tune.stored import open_model
 
-    with _progress(as_json) as progress:
+    with progress_bar("embedding", as_json=as_json) as progress:
         if update:
             changes = update_index(out, images, progress=progress)
         else:
@@ -97,17 +96,3 @@ def _write_sheet(sheet: Path, images: list[Path], found: list[list[Hit]]) -> Non
         raise UserError(
             f"--sheet {sheet} cannot be written ({error.strerror or error}); name a file in a folder that exists"
         ) from error
-
-
-@contextmanager
-def _progress(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr where that is a terminal."""
-    if as_json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("embedding", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
