@@ -1,6 +1,6 @@
 """Class-disjoint validation inside the training classes, and the two splits that meet the test classes.
 
-    table --split_table(kind)--> Split: rows to train on, rows to measure on, their hash
+    table -> split_table(kind) -> Split: rows to train on, rows to measure on, their hash
 
 A search sees `fraction` (one held-out share of the training classes) or `fold` (one of several). `test` and `paper` train on
 all training classes and are measured on the test classes. Which classes are held out depends on the table and the seed
