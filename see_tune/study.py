@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
-from see_tune.errors import StudyError, StudyFailedError
+from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
 from see_tune.report.page import write_report
@@ -160,6 +160,7 @@ class _Run:
         self.started_at = time.time()
         self.ledgers = open_ledgers(loaded, home)
         self.search, self.final = self.ledgers.search, self.ledgers.final
+        self.ledgers.storage.tell = watcher.note
         for line in _ledger_notes(self.ledgers, loaded.spec):
             watcher.note(line)
         self.protocol = Protocol(loaded.spec, self.search, self.final, until=until, baseline=self.ledgers.baseline, extend=extend)
@@ -177,6 +178,10 @@ class _Run:
                 if guard.verdict:
                     self._fail(tracker, guard.verdict)
                 return self._conclude(tracker, interrupted=desk.stopping)
+        except StorageAwayError:
+            tracker.end_study(status="interrupted", ended_at=time.time())
+            tracker.drain(_DELIVERY_S)
+            raise
         finally:
             tracker.close()
 

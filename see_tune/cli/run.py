@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from see_tune.results import StudyResult
     from see_tune.spec.load import Loaded
 
-_SMOKE = ("budget.trials=2", "train.epochs=2", "pruner.name=none", "final=none", "tracking.uri=local")
+_SMOKE = ("budget.trials=2", "train.epochs=2", "pruner.name=none", "final=none", "tracking.uri=local", "storage=journal")
 
 
 def run(

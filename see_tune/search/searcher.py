@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from ray.tune import Stopper
 from ray.tune.search import Searcher
 
+from see_tune.errors import StorageAwayError
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.search.ledger import Ledger, Row
 from see_tune.spec.models import TrialSpec
@@ -90,7 +92,7 @@ class Desk:
     """Hands out the rows of one phase after another, and closes each with how it ended.
 
     phases: drawn lazily, so that a phase can be planned from the results of those before it.
-    slots: at most so many rows are out at once.
+    slots: at most so many rows are out at once; may change while the desk is open.
     retries: a row whose worker is lost is handed out again so many times in a session.
     folder_of: lineage -> its checkpoint folder.
     """
@@ -106,7 +108,7 @@ class Desk:
     ) -> None:
         self._phases = phases
         self._phase: Phase | None = None
-        self._slots = slots
+        self.slots = slots
         self._retries = retries
         self._losses: Counter[str] = Counter()
         self._listeners = listeners
@@ -118,11 +120,12 @@ class Desk:
 
     def take(self, ray_id: str) -> dict[str, Any] | None:
         """The next row as Tune's config; None while there is nothing to hand out (see `finished`)."""
-        try:
-            work = None if self.stopping or len(self.out) >= self._slots else self._next_work()
-        except Exception as error:  # Tune would wrap it and print its own traceback; the runner raises it
-            self.error, self.stopping, self.finished = error, True, True
-            return None
+        with self._kept():
+            return self._hand_out(ray_id)
+        return None
+
+    def _hand_out(self, ray_id: str) -> dict[str, Any] | None:
+        work = None if self.stopping or len(self.out) >= self.slots else self._next_work()
         if work is None:
             return None
         self.out[ray_id] = work
@@ -159,8 +162,12 @@ class Desk:
         The order for each epoch: the listener (which spools it), the ledger, the pruner's verdict.
         """
         work = self.out.get(ray_id)
-        if work is None:
-            return True
+        if work is not None:
+            with self._kept():
+                return self._take_in(work, report)
+        return True
+
+    def _take_in(self, work: Work, report: Mapping[str, Any]) -> bool:
         work.where = str(report.get("where", work.where))
         if "outcome" in report:
             work.outcome = TrialResult.from_json(report["outcome"])
@@ -178,12 +185,22 @@ class Desk:
     def close(self, ray_id: str, *, lost: bool) -> None:
         """A row's worker is done or gone: tell the ledger how it ended."""
         work = self.out.pop(ray_id, None)
-        if work is None:
+        if work is None or isinstance(self.error, StorageAwayError):  # then its row is put back at the next start
             return
-        result = self._end_of(work, lost=lost)
-        work.stream.ledger.tell(work.row.lineage, result)
-        for listener in self._listeners:
-            listener.on_end(work, result)
+        with self._kept():
+            result = self._end_of(work, lost=lost)
+            work.stream.ledger.tell(work.row.lineage, result)
+            for listener in self._listeners:
+                listener.on_end(work, result)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep what goes wrong, and stop: Tune would wrap it and print its own traceback; the runner raises it."""
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or error
+            self.stopping = self.finished = True
 
     def _end_of(self, work: Work, *, lost: bool) -> TrialResult:
         if work.outcome is not None:
