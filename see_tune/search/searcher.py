@@ -10,7 +10,6 @@ storage, not Ray's memory, holds the rungs. Nothing here trains, tracks or draws
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from see_tune.errors import StorageAwayError
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.search.ledger import Ledger, Row
 from see_tune.spec.models import TrialSpec
+
+_NODES_LOST = 5  # a row that took so many nodes with it does not get another
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Work:
     stream: Stream
     epochs: dict[int, EpochResult] = field(default_factory=dict)
     where: str = ""
+    node: str = ""
     outcome: TrialResult | None = None
     pruned: bool = False
 
@@ -93,8 +95,9 @@ class Desk:
 
     phases: drawn lazily, so that a phase can be planned from the results of those before it.
     slots: at most so many rows are out at once; may change while the desk is open.
-    retries: a row whose worker is lost is handed out again so many times in a session.
+    retries: a row whose worker is lost is handed out again so many times in a session, losses of its whole node apart.
     folder_of: lineage -> its checkpoint folder.
+    has_left: whether the node of this id is gone, and its workers' loss no fault of what they ran.
     """
 
     def __init__(
@@ -105,12 +108,14 @@ class Desk:
         retries: int,
         listeners: Sequence[DeskListener],
         folder_of: Callable[[str], Path],
+        has_left: Callable[[str], bool] = lambda node: False,
     ) -> None:
         self._phases = phases
         self._phase: Phase | None = None
         self.slots = slots
         self._retries = retries
-        self._losses: Counter[str] = Counter()
+        self._losses: dict[str, list[str]] = {}
+        self._has_left = has_left
         self._listeners = listeners
         self._folder_of = folder_of
         self.out: dict[str, Work] = {}
@@ -169,6 +174,7 @@ class Desk:
 
     def _take_in(self, work: Work, report: Mapping[str, Any]) -> bool:
         work.where = str(report.get("where", work.where))
+        work.node = str(report.get("node", work.node))
         if "outcome" in report:
             work.outcome = TrialResult.from_json(report["outcome"])
         if "epoch_result" not in report:
@@ -209,10 +215,16 @@ class Desk:
             return work.ended("pruned")
         if not lost or self.stopping:
             return work.ended("interrupted")
-        self._losses[work.row.lineage] += 1
-        if self._losses[work.row.lineage] > self._retries:
+        losses = self._losses.setdefault(work.row.lineage, [])
+        losses.append(work.node)
+        if len(losses) > self._retries and self._is_to_blame(losses):
             return work.ended("failed", cause="its worker was lost more often than failure.retries allows")
         return work.ended("interrupted", cause="its worker was lost; it goes on from its checkpoint")
+
+    def _is_to_blame(self, losses: Sequence[str]) -> bool:
+        """Whether a row has lost more workers than it may; nodes that left do not count, unless it is about the row after all."""
+        own = [node for node in losses if not (node and self._has_left(node))]
+        return len(own) > self._retries or len(losses) > self._retries + _NODES_LOST
 
     def close_all(self) -> None:
         """Put back whatever is still out, so that no row stays RUNNING."""
@@ -223,11 +235,14 @@ class Desk:
 class LedgerSearcher(Searcher):  # type: ignore[misc]
     """Tune's Searcher over a Desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, count_slots: Callable[[], int] | None = None) -> None:
         super().__init__(metric="epoch", mode="max")
         self._desk = desk
+        self._count_slots = count_slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self._count_slots:
+            self._desk.slots = self._count_slots()
         config = self._desk.take(trial_id)
         finished: str = Searcher.FINISHED
         return finished if config is None and self._desk.finished else config
