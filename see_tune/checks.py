@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,16 +39,22 @@ class DatasetFacts:
 
 
 def preflight(
-    study: StudySpec, trial: TrialSpec, home: Home, *, progress: Callable[[int, int], None] | None = None
+    study: StudySpec,
+    trial: TrialSpec,
+    home: Home,
+    *,
+    gpus: Mapping[str, int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> DatasetFacts:
     """Everything that can be known before the first trial.
 
+    gpus: how many each machine that is to run trials has; None: those of this machine.
     progress: called with (done, total) while images are decoded, once for each state of the files.
 
     Raises:
         UserError: the one thing that is wrong, as it is, or all of them in one list.
     """
-    problems = list(_problems(study, trial, home, progress))
+    problems = list(_problems(study, trial, home, {"this machine": count_gpus()} if gpus is None else gpus, progress))
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -57,7 +63,7 @@ def preflight(
 
 
 def _problems(
-    study: StudySpec, trial: TrialSpec, home: Home, progress: Callable[[int, int], None] | None
+    study: StudySpec, trial: TrialSpec, home: Home, gpus: Mapping[str, int], progress: Callable[[int, int], None] | None
 ) -> Iterator[SeeTuneError]:
     if (unwritable := _unwritable(home.root)) is not None:
         yield unwritable
@@ -73,7 +79,7 @@ def _problems(
         yield error
     else:
         yield from _wrong_model(trial)
-    if (short := _short_of_gpus(study)) is not None:
+    if (short := _short_of_gpus(study, gpus)) is not None:
         yield short
 
 
@@ -118,13 +124,12 @@ def _wrong_model(trial: TrialSpec) -> Iterator[WeightsError]:
         yield error
 
 
-def _short_of_gpus(study: StudySpec) -> SpecError | None:
-    wanted, here = study.resources.gpus, count_gpus()
-    if wanted == "auto" or wanted <= here:
+def _short_of_gpus(study: StudySpec, gpus: Mapping[str, int]) -> SpecError | None:
+    wanted = study.resources.gpus
+    if wanted == "auto" or wanted <= max(gpus.values(), default=0):
         return None
-    return SpecError(
-        f"resources.gpus: a trial asks for {wanted:g} GPU and this machine has {here}; set resources.gpus: auto or 0"
-    )
+    machines = ", ".join(f"{host} has {count}" for host, count in gpus.items())
+    return SpecError(f"resources.gpus: a trial asks for {wanted:g} GPU and {machines}; set resources.gpus: auto or 0")
 
 
 def _unwritable(root: Path) -> UserError | None:

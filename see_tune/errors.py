@@ -10,7 +10,8 @@
     ├── CheckpointError         1  no good checkpoint where one must be
     ├── TrainingError           1  a trial that would fail again: NaN loss, collapse, out of memory at micro-batch 1
     ├── TrackingError           1  the tracking server refused what it was given
-    └── StudyFailedError        1  a study that ended without an answer
+    ├── StudyFailedError        1  a study that ended without an answer
+    └── StorageAwayError      130  the storage of the trials went away while they ran; the same command continues
 
 A message has three parts: what was wrong (value, file, line), what is valid, what to do next.
 """
@@ -62,3 +63,9 @@ class TrackingError(SeeTuneError):
 
 class StudyFailedError(SeeTuneError):
     """A study ended without an answer."""
+
+
+class StorageAwayError(SeeTuneError):
+    """The storage of the trials went away in the middle and did not come back; the study is interrupted."""
+
+    exit_code = 130

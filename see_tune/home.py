@@ -5,7 +5,7 @@
 ├── cache/                      rendered glyphs, decoded images
 └── studies/<name>/
     ├── study.yaml              the spec as it was frozen
-    ├── optuna.db               the one truth about trials
+    ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
     ├── spool.db                what MLflow has yet to be told
     ├── trials/<lineage>/       checkpoints
     ├── summary.json  engine.log  lock  lock.holder
@@ -36,6 +36,14 @@ class StudyFolder:
     @property
     def optuna_db(self) -> Path:
         return self.root / "optuna.db"
+
+    @property
+    def journal_file(self) -> Path:
+        return self.root / "optuna.journal"
+
+    @property
+    def storage_file(self) -> Path:
+        return self.root / "storage.json"
 
     @property
     def spool_db(self) -> Path:

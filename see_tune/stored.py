@@ -11,20 +11,21 @@ import re
 import tempfile
 from pathlib import Path
 
+from see_tune.addresses import AUTO, LOCAL, find_tracking
 from see_tune.errors import StudyError, WeightsError
 from see_tune.home import Home
 from see_tune.model_folder import StoredModel, load_model_folder
-from see_tune.tracking.connection import LOCAL, connect
+from see_tune.tracking.connection import connect
 from see_tune.tracking.registry import RegisteredVersion, fetch_model_folder, read_versions
 from see_tune.training import load_trained
 
 _URI = re.compile(r"models:/see-tune\.(?P<dataset>[a-z0-9]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 
 
-def open_model(name: str, home: Home, tracking: str = LOCAL) -> StoredModel:
+def open_model(name: str, home: Home, tracking: str = AUTO) -> StoredModel:
     """The model that `name` means, in evaluation mode, on the CPU.
 
-    tracking: ``local``, or the ``http(s)://host:port`` whose registry a ``models:/`` URI is looked up in.
+    tracking: ``auto``, ``local``, or the ``http(s)://host:port`` whose registry a ``models:/`` URI is looked up in.
 
     Raises:
         StudyError: the registry has no such version.
@@ -50,7 +51,7 @@ def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
         raise StudyError(
             f"{uri!r} names no version; valid: models:/see-tune.DATASET@champion or models:/see-tune.DATASET/VERSION"
         )
-    if tracking == LOCAL and not home.mlflow_db.is_file():
+    if find_tracking(tracking) == LOCAL and not home.mlflow_db.is_file():
         raise StudyError(f"{uri} is not in the registry of {home.root}: nothing was tracked there yet. Another home: --home DIR")
     client = connect(home, tracking)
     versions = read_versions(client, matched["dataset"])

@@ -13,8 +13,9 @@ import json
 import os
 import platform
 import signal
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
-from see_tune.errors import StudyError, StudyFailedError
+from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
 from see_tune.report.page import write_report
@@ -34,8 +35,9 @@ from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, open_ledgers
 from see_tune.search.guard import FailureGuard
 from see_tune.search.ledger import Ledger
+from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
-from see_tune.search.runner import Resources, run, start_engine
+from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.keys import flat
 from see_tune.spec.load import Loaded, dump_study, load_study, trial_values
@@ -56,7 +58,7 @@ from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.training.trainer import load_trained, train
 
 _DELIVERY_S = 60.0
-_SHARE_CORES = 4
+_NODES_S = 30.0  # workers of a cluster that has just been started may be a little late
 
 
 class Watcher(DeskListener):
@@ -79,6 +81,7 @@ def run_study(
     overrides: Sequence[str] = (),
     until: Until = "final",
     fresh: bool = False,
+    address: str | None = None,
     watcher: Watcher | None = None,
 ) -> StudyResult:
     """Run the study of a YAML file, or continue it, and return its answer.
@@ -88,6 +91,7 @@ def run_study(
     overrides: ``key=value`` assignments over the file, as ``--set``.
     until: "search" ends before the final phase.
     fresh: set an earlier study of this name aside, and begin anew.
+    address: of a Ray cluster to run the trials on (``auto`` or ``host:port``); None: this machine alone.
     watcher: told of every row and epoch.
 
     Raises:
@@ -101,10 +105,10 @@ def run_study(
     if (stored := settled(loaded, at_home, until)) is not None:
         watcher.note(finished_note(stored))
         return stored
-    return run_loaded(loaded, at_home, until=until, watcher=watcher)
+    return run_loaded(loaded, at_home, until=until, address=address, watcher=watcher)
 
 
-def finish_study(name: str, home: Home, *, watcher: Watcher) -> StudyResult:
+def finish_study(name: str, home: Home, *, watcher: Watcher, address: str | None = None) -> StudyResult:
     """The final phase of a study of this home, from what its search has found so far.
 
     Raises: StudyError where there is no such study, or it has no final phase. Otherwise as `run_study`.
@@ -115,23 +119,35 @@ def finish_study(name: str, home: Home, *, watcher: Watcher) -> StudyResult:
             f"the study {name} was begun with final: none; give it a final phase: "
             f"see-tune run {home.study(name).spec_file} --set final.seeds=5"
         )
-    return run_loaded(loaded, home, until="final", extend=False, watcher=watcher)
+    return run_loaded(loaded, home, until="final", extend=False, address=address, watcher=watcher)
 
 
-def run_loaded(loaded: Loaded, home: Home, *, until: Until, watcher: Watcher, extend: bool = True) -> StudyResult:
+def run_loaded(
+    loaded: Loaded, home: Home, *, until: Until, watcher: Watcher, extend: bool = True, address: str | None = None
+) -> StudyResult:
     """`run_study` for a study that has been loaded already and is not finished.
 
     extend: False leaves the search as it stands.
     """
+    if address is None:
+        return _run_on(_this_machine(), loaded, home, until, watcher, extend=extend)
+    with join_cluster(address):
+        nodes = wait_for_nodes(_NODES_S)
+        return _run_on(nodes, loaded, home, until, watcher, extend=extend)
+
+
+def _run_on(nodes: Sequence[Node], loaded: Loaded, home: Home, until: Until, watcher: Watcher, *, extend: bool) -> StudyResult:
     folder = home.study(loaded.spec.study)
-    facts = preflight(loaded.spec, trial_values(loaded.spec), home, progress=watcher.decoding)
+    facts = preflight(
+        loaded.spec, trial_values(loaded.spec), home, gpus={node.host: node.gpus for node in nodes}, progress=watcher.decoding
+    )
     for note in facts.notes:
         watcher.note(f"note: {note}")
     folder.make()
     with held(folder):
         if folder.spec_file.is_file():
             refuse_changed(frozen(folder).spec, loaded.spec)
-        session = _Run(loaded, home, folder, facts, until, watcher, extend=extend)
+        session = _Run(loaded, home, folder, facts, nodes, until, watcher, extend=extend)
         _write_atomically(folder.spec_file, dump_study(loaded.spec))
         if stored := stored_result(folder):  # no answer any more, until this session ends
             _write_result(folder, replace(stored, status="interrupted"))
@@ -147,6 +163,7 @@ class _Run:
         home: Home,
         folder: StudyFolder,
         facts: DatasetFacts,
+        nodes: Sequence[Node],
         until: Until,
         watcher: Watcher,
         *,
@@ -160,10 +177,13 @@ class _Run:
         self.started_at = time.time()
         self.ledgers = open_ledgers(loaded, home)
         self.search, self.final = self.ledgers.search, self.ledgers.final
+        self.ledgers.storage.tell = watcher.note
         for line in _ledger_notes(self.ledgers, loaded.spec):
             watcher.note(line)
         self.protocol = Protocol(loaded.spec, self.search, self.final, until=until, baseline=self.ledgers.baseline, extend=extend)
-        self.resources = plan_resources(loaded.spec)
+        self.nodes = nodes
+        self.on_cluster = bool(nodes[0].id)
+        self.resources = share_out(loaded.spec.resources, nodes)
         self.board = _opened_board(self.spec, self.protocol, self.search, self.final, self.resources.slots)
 
     def run(self) -> StudyResult:
@@ -177,6 +197,10 @@ class _Run:
                 if guard.verdict:
                     self._fail(tracker, guard.verdict)
                 return self._conclude(tracker, interrupted=desk.stopping)
+        except StorageAwayError:
+            tracker.end_study(status="interrupted", ended_at=time.time())
+            tracker.drain(_DELIVERY_S)
+            raise
         finally:
             tracker.close()
 
@@ -189,18 +213,34 @@ class _Run:
             retries=self.spec.failure.retries,
             listeners=listeners,
             folder_of=self.folder.trial,
+            has_left=has_left if self.on_cluster else _stays,
         )
         guard.desk = desk
         return desk, guard
 
     def _run_rows(self, desk: Desk) -> None:
         self.watcher.begin(self.spec, self.board, self.folder)
+        trial = partial(train, home=self.home, threads=self.resources.cpus)
         try:
-            with start_engine(cpus=_cpu_count(), gpus=count_gpus(), log_file=self.folder.engine_log):
-                trial = partial(train, home=self.home, threads=self.resources.cpus)
-                run(desk, trial, self.resources, results_folder=self.folder.ray_results)
+            if self.on_cluster:
+                send_log_to(self.folder.engine_log)
+                run(desk, trial, self.resources, results_folder=self.folder.ray_results, count_slots=self._count_slots())
+            else:
+                (here,) = self.nodes
+                with start_engine(cpus=here.cpus, gpus=here.gpus, log_file=self.folder.engine_log):
+                    run(desk, trial, self.resources, results_folder=self.folder.ray_results)
         finally:
             self.watcher.end()
+
+    def _count_slots(self) -> Callable[[], int]:
+        """Nodes join a cluster and leave it: how many trials it takes now."""
+        watch, wanted, each = Watch(), self.spec.resources, self.resources
+
+        def count() -> int:
+            self.board.slots = count_slots(wanted, watch.nodes(), each.cpus, each.gpus)
+            return self.board.slots
+
+        return count
 
     def _conclude(self, tracker: Tracker, *, interrupted: bool) -> StudyResult:
         result = self._result("interrupted" if interrupted else "done")
@@ -373,20 +413,17 @@ def plan_text(spec: StudySpec) -> str:
 # The machine
 
 
-def _cpu_count() -> int:
-    return len(os.sched_getaffinity(0))
+def _this_machine() -> tuple[Node, ...]:
+    return (Node("", socket.gethostname(), len(os.sched_getaffinity(0)), count_gpus()),)
 
 
 def plan_resources(spec: StudySpec) -> Resources:
-    """What a trial gets on this machine: a GPU each where there are any, else up to four trials that share the cores."""
-    wanted, gpus, cores = spec.resources, count_gpus(), _cpu_count()
-    per_trial = float(min(1, gpus)) if wanted.gpus == "auto" else wanted.gpus
-    if per_trial:
-        fitting = int(gpus / per_trial)
-    else:
-        fitting = min(cores, _SHARE_CORES) if wanted.cpus == "auto" else cores // wanted.cpus
-    slots = max(1, min(fitting, wanted.max_parallel or fitting))
-    return Resources(max(1, cores // slots) if wanted.cpus == "auto" else wanted.cpus, per_trial, slots)
+    """What a trial gets on this machine."""
+    return share_out(spec.resources, _this_machine())
+
+
+def _stays(node_id: str) -> bool:
+    return False
 
 
 @contextmanager

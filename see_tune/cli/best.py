@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from see_tune.tracking.registry import RegisteredVersion
 
-Tracking = Annotated[str, typer.Option("--tracking", help="local, or the http(s) URI of an MLflow server.")]
+Tracking = Annotated[
+    str, typer.Option("--tracking", help="local or a server's http(s) URI; auto: MLFLOW_TRACKING_URI, else local.")
+]
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A name from `see-tune datasets`.", show_default=False)]
 
 
 def best(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Every version of this one.")] = None,
-    tracking: Tracking = "local",
+    tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +48,7 @@ def best(
 def promote(
     dataset: Dataset,
     version: Annotated[int, typer.Argument(metavar="VERSION", help="A number from `see-tune best DATASET`.", min=1)],
-    tracking: Tracking = "local",
+    tracking: Tracking = "auto",
     home: HomeFolder = None,
 ) -> None:
     """Make a version the champion by hand, whether or not it is comparable with the one before."""
@@ -57,12 +59,13 @@ def promote(
 
 
 def _client(home: Path | None, tracking: str) -> MlflowClient:
+    from see_tune.addresses import LOCAL, find_tracking
     from see_tune.errors import StudyError
     from see_tune.home import find_home
-    from see_tune.tracking.connection import LOCAL, connect
+    from see_tune.tracking.connection import connect
 
     at_home = find_home(home)
-    if tracking == LOCAL and not at_home.mlflow_db.is_file():
+    if find_tracking(tracking) == LOCAL and not at_home.mlflow_db.is_file():
         raise StudyError(f"nothing was tracked in {at_home.root} yet, so no model is registered there. Another home: --home DIR")
     return connect(at_home, tracking)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from see_tune.cli.best import Tracking
 from see_tune.cli.options import AsJson, HomeFolder
 
 
@@ -16,7 +17,7 @@ def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
     dataset: Annotated[str | None, typer.Option("--dataset", help="Default: the one it was trained on.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="The dataset's folder.", show_default=False)] = None,
-    tracking: Annotated[str, typer.Option("--tracking", help="local, or the http(s) URI of an MLflow server.")] = "local",
+    tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,7 +18,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
     format_: Annotated[str, typer.Option("--format", help="safetensors.")] = "safetensors",
     version: Version = None,
-    tracking: Tracking = "local",
+    tracking: Tracking = "auto",
     home: HomeFolder = None,
 ) -> None:
     """Write the champion with its preprocessing and the few lines of code that join them: torch and timm load it alone."""

@@ -25,7 +25,7 @@ def index(
     out: Annotated[Path, typer.Option("--out", help="The index's folder.", show_default=False)],
     update: Annotated[bool, typer.Option("--update", help="Embed what is new, forget what is gone; the model stays.")] = False,
     version: Version = None,
-    tracking: Tracking = "local",
+    tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,4 +18,14 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the file; repeatable.", show_default=False),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="ADDRESS",
+        help="Run the trials on this Ray cluster: auto (RAY_ADDRESS, or the Ray on this machine) or HOST:PORT of its head. "
+        "Default: this machine alone, whatever RAY_ADDRESS says.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]

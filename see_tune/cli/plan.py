@@ -23,8 +23,10 @@ def print_plan(loaded: Loaded, home: Home, until: str, *, as_json: bool) -> None
 
 
 def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
+    from see_tune.addresses import find_storage
     from see_tune.spec.load import grace_epochs, trial_values
     from see_tune.study import plan_resources, plan_text
+    from see_tune.tracking.connection import store_uri
 
     spec = loaded.spec
     resources = plan_resources(spec)
@@ -41,8 +43,9 @@ def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
         "trial 0": loaded.trial_zero or "not the file's values: one lies outside its range",
         "then": "nothing: --until search" if until == "search" else plan_text(spec),
         "side by side": f"{resources.slots} trials, each {resources.cpus} CPU and {resources.gpus:g} GPU",
+        "storage": find_storage(home.study(spec.study), spec.study, spec.storage).kind,
         "results": str(home.study(spec.study).root),
-        "tracking": f"sqlite:///{home.mlflow_db}" if spec.tracking.uri == "local" else spec.tracking.uri,
+        "tracking": store_uri(home, spec.tracking.uri),
     }
 
 

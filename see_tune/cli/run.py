@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile
+from see_tune.cli.options import Address, AsJson, HomeFolder, Overrides, StudyFile
 
 if TYPE_CHECKING:
     from see_tune.home import Home
     from see_tune.results import StudyResult
     from see_tune.spec.load import Loaded
 
-_SMOKE = ("budget.trials=2", "train.epochs=2", "pruner.name=none", "final=none", "tracking.uri=local")
+_SMOKE = ("budget.trials=2", "train.epochs=2", "pruner.name=none", "final=none", "tracking.uri=local", "storage=journal")
 
 
 def run(
@@ -31,6 +31,7 @@ def run(
     until: Annotated[str, typer.Option("--until", help="search: end before the final phase.")] = "final",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set an earlier study of this name aside, and begin anew.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="2 trials of 2 epochs in a throw-away study.")] = False,
+    address: Address = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and start nothing.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -50,22 +51,22 @@ def run(
         print_plan(loaded, find_home(home), until, as_json=as_json)
         return 0
     if smoke:
-        return _smoke(loaded, find_home(home), as_json=as_json)
-    return _run(loaded, find_home(home), until, fresh=fresh, as_json=as_json)
+        return _smoke(loaded, find_home(home), address, as_json=as_json)
+    return _run(loaded, find_home(home), until, address, fresh=fresh, as_json=as_json)
 
 
-def _smoke(loaded: Loaded, home: Home, *, as_json: bool) -> int:
+def _smoke(loaded: Loaded, home: Home, address: str | None, *, as_json: bool) -> int:
     """The study in a home of its own inside the real one, so that the same disk is tried, and nothing of it is left."""
     from see_tune.home import find_home
 
     home.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="smoke-", dir=home.root) as throw_away:
-        code = _run(loaded, find_home(Path(throw_away)), "search", fresh=False, as_json=as_json)
+        code = _run(loaded, find_home(Path(throw_away)), "search", address, fresh=False, as_json=as_json)
     print("smoke: it runs; the throw-away study is gone", file=sys.stderr)
     return code
 
 
-def _run(loaded: Loaded, home: Home, until: str, *, fresh: bool, as_json: bool) -> int:
+def _run(loaded: Loaded, home: Home, until: str, address: str | None, *, fresh: bool, as_json: bool) -> int:
     from see_tune.studies import finished_note, set_aside, settled
 
     upto: Literal["search", "final"] = "search" if until == "search" else "final"
@@ -78,7 +79,7 @@ def _run(loaded: Loaded, home: Home, until: str, *, fresh: bool, as_json: bool) 
     from see_tune.cli.progress import choose_watcher
     from see_tune.study import run_loaded
 
-    return show(run_loaded(loaded, home, until=upto, watcher=choose_watcher(as_json)), as_json=as_json)
+    return show(run_loaded(loaded, home, until=upto, address=address, watcher=choose_watcher(as_json)), as_json=as_json)
 
 
 def show(result: StudyResult, *, as_json: bool) -> int:

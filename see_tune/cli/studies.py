@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.cli.options import Address, AsJson, HomeFolder
 from see_tune.errors import SeeTuneError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def stop(name: StudyName, home: HomeFolder = None) -> None:
     print(f"{name} has stopped; it continues with: see-tune run {folder.spec_file} --home {folder.root.parents[1]}")
 
 
-def final(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) -> int:
+def final(name: StudyName, home: HomeFolder = None, address: Address = None, as_json: AsJson = False) -> int:
     """The final phase of a study that was searched: retrain the best, meet the test classes once, register the champion."""
     from see_tune.cli.run import show
     from see_tune.home import find_home
@@ -83,7 +83,7 @@ def final(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) -> 
     from see_tune.cli.progress import choose_watcher
     from see_tune.study import finish_study
 
-    return show(finish_study(name, at_home, watcher=choose_watcher(as_json)), as_json=as_json)
+    return show(finish_study(name, at_home, address=address, watcher=choose_watcher(as_json)), as_json=as_json)
 
 
 def status_lines(status: StudyStatus, now: float) -> list[str]:

@@ -12,6 +12,7 @@ from see_tune.report.statistics import mean_interval, paired_gain
 from see_tune.results import Arm, Interval, StudyResult
 from see_tune.search.ledger import FinishedRow
 from see_tune.spec.models import StudySpec
+from see_tune.tracking.connection import store_uri
 
 _SHORT = {"see.n_aug": "n", "see.lambda": "l", "see.pace.end_share": "end", "see.pace.ramp": "r", "see.gradient": ""}
 
@@ -30,7 +31,6 @@ def study_result(
 ) -> StudyResult:
     """The summary of what is stored so far; the champion is added by whoever registered it."""
     rows = [*searched, *planned]
-    tracking = f"sqlite:///{home.mlflow_db}" if spec.tracking.uri == "local" else spec.tracking.uri
     return StudyResult(
         study=spec.study,
         dataset=spec.dataset.name,
@@ -49,7 +49,7 @@ def study_result(
         wall_s=wall_s,
         device_hours=sum(row.duration_s for row in rows) / 3600,
         folder=str(folder.root),
-        tracking=tracking,
+        tracking=store_uri(home, spec.tracking.uri),
         undelivered=0,
         tracking_problems=(),
         commands={

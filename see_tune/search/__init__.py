@@ -21,5 +21,8 @@ os.environ.update(
     TUNE_GLOBAL_CHECKPOINT_S="100000",  # Ray's snapshot is a record of nothing here
 )
 if "RAY_AUTH_MODE" not in os.environ:
-    # Even a local Ray takes commands from whoever reaches its ports: a token of this process alone closes them.
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    # Even a local Ray takes commands from whoever reaches its ports: a token closes them. A cluster's own is the user's to
+    # give; else it is one of this process alone.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from see_tune.addresses import find_storage, record_storage, stored_address
 from see_tune.errors import StudyError
 from see_tune.home import Home, StudyFolder
 from see_tune.search.ledger import (
@@ -28,11 +29,10 @@ from see_tune.search.ledger import (
     drop_study,
     open_final_ledger,
     open_search_ledger,
-    open_storage,
     read_ledger,
     studies_of,
-    view,
 )
+from see_tune.search.storage import PatientStorage, open_storage, view_storage
 from see_tune.spec.fitting import fitted, trained
 from see_tune.spec.load import (
     Loaded,
@@ -82,13 +82,18 @@ class Carried:
 
 @dataclass(frozen=True)
 class Ledgers:
-    """Both ledgers of a study, ready to run. known: how many points of other studies the sampler was told of."""
+    """Both ledgers of a study, ready to run.
+
+    known: how many points of other studies the sampler was told of.
+    storage: what both lie in.
+    """
 
     search: Ledger
     final: Ledger
     baseline: str
     carried: Carried
     known: int
+    storage: PatientStorage
 
 
 def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
@@ -96,27 +101,34 @@ def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
 
     What a dead session left RUNNING is enqueued again first, then trial 0 and the points to start with.
 
-    Raises: StudyError where a study to start warm from is absent or not comparable.
+    Raises: StudyError where a study to start warm from is absent or not comparable, or a storage cannot be used.
     """
     known = {name: _comparable(name, loaded, home) for name in loaded.spec.warm_start}
-    storage = open_storage(home.study(loaded.spec.study).optuna_db)
-    final = open_final_ledger(storage, loaded.spec.study)
+    folder = home.study(loaded.spec.study)
+    address = find_storage(folder, loaded.spec.study, loaded.spec.storage)
+    storage = open_storage(folder, address)
+    final = open_final_ledger(storage, address.name)
+    record_storage(folder, address)  # from here on the storage has something of this study
     final.withdraw_unfinished()  # the protocol plans again what is still wanted
-    past = _begun(storage, loaded.spec.study)
-    search, carried = _open_newest(storage, past, loaded)
+    past = _begun(storage, address.name)
+    search, carried = _open_newest(storage, address.name, past, loaded)
     told = sum(_learn(generations, name, search, loaded) for name, generations in known.items())
     for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
         search.enqueue(point)
-    return Ledgers(search, final, _baseline([*(generation.spec for generation in past), loaded.spec]), carried, told)
+    return Ledgers(search, final, _baseline([*(generation.spec for generation in past), loaded.spec]), carried, told, storage)
 
 
 def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger] | None:
-    """(searched rows, planned rows) of the newest generation, read only, also while the study runs; None before a trial."""
-    if not folder.optuna_db.is_file():
+    """(searched rows, planned rows) of the newest generation, read only, also while the study runs; None before a trial.
+
+    name: the study's. Raises: StudyError where its database cannot be reached.
+    """
+    address = stored_address(folder, name)
+    if address is None:
         return None
-    storage = view(folder.optuna_db)
-    begun = studies_of(storage, name)
-    return (read_ledger(storage, begun[-1]), read_ledger(storage, f"{name}/final")) if begun else None
+    storage = view_storage(folder, address)
+    begun = studies_of(storage, address.name)
+    return (read_ledger(storage, begun[-1]), read_ledger(storage, f"{address.name}/final")) if begun else None
 
 
 def _begun(storage: Storage, name: str) -> list[Generation]:
@@ -132,14 +144,14 @@ def _begun(storage: Storage, name: str) -> list[Generation]:
     return found
 
 
-def _open_newest(storage: Storage, past: list[Generation], loaded: Loaded) -> tuple[Ledger, Carried]:
+def _open_newest(storage: Storage, name: str, past: list[Generation], loaded: Loaded) -> tuple[Ledger, Carried]:
     """The ledger of the file's search space; `past` is left with the generations before it."""
     before = past[-1] if past else None
     if before and _same_search(before.spec, loaded.spec):
         past.pop()
     ledger = open_search_ledger(
         storage,
-        loaded.spec.study if not past else f"{loaded.spec.study}/g{len(past) + 1}",
+        name if not past else f"{name}/g{len(past) + 1}",
         loaded.space,
         sampler=loaded.spec.sampler,
         pruner=loaded.spec.pruner,
@@ -220,10 +232,11 @@ def _comparable(name: str, loaded: Loaded, home: Home) -> list[Generation]:
     folder, key = home.study(name), f"warm_start: [{name}]"
     if name == loaded.spec.study:
         raise StudyError(f"{key}: a study knows its own trials; name another, or leave it out")
-    if not folder.optuna_db.is_file():
+    address = stored_address(folder, name)
+    if address is None:
         raise StudyError(f"{key}: there is no such study in {home.root}; `see-tune list` names those that are there")
-    storage = view(folder.optuna_db)
-    ledgers = [read_ledger(storage, study) for study in studies_of(storage, name)]
+    storage = view_storage(folder, address)
+    ledgers = [read_ledger(storage, study) for study in studies_of(storage, address.name)]
     generations = [Generation(parse_study(ledger.spec_text, name).spec, ledger) for ledger in ledgers if ledger.spec_text]
     for generation in generations:
         changes = identity_differences(generation.spec, loaded.spec)

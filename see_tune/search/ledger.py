@@ -12,7 +12,7 @@ Two kinds of rows, in two Optuna studies of the same storage:
 A row may also be *adopted*: trained under an earlier search space of the same study, it counts like any other, and only the
 pruner does not see it. A *known* point was trained by another study: it informs the sampler and is no row of this one.
 
-Ray is not known here, and nothing but this module (and the report's figures) knows Optuna.
+Ray is not known here, and nothing but this module, `storage` beside it and the report's figures knows Optuna.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -381,19 +380,6 @@ def _parse_finished(trial: FrozenTrial) -> FinishedRow:
 
 
 Storage = str | optuna.storages.BaseStorage
-
-
-def open_storage(file: Path) -> Storage:
-    """The sqlite storage of a study, created if it does not exist; one for all its ledgers."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna.storages.get_storage(f"sqlite:///{file}")
-
-
-def view(file: Path) -> Storage:
-    """A sqlite storage that is only read: nothing is created, migrated or locked, and a driver may be writing to it."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = f"sqlite:///{file.as_uri()}?mode=ro&uri=true"
-    return optuna.storages.RDBStorage(url, skip_compatibility_check=True, skip_table_creation=True)
 
 
 def studies_of(storage: Storage, study: str) -> list[str]:

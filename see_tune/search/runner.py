@@ -1,6 +1,7 @@
 """Ray Tune schedules `run_trial`, which it is handed as a function and knows nothing about.
 
-    start_engine(...)  a local Ray on loopback, or a connection to a cluster
+    start_engine(...)  a local Ray on loopback, for this study alone
+    join_cluster(...)  or a connection to a Ray that runs already
     run(desk, ...)     one Tuner for a whole session: the workers stay warm from the first trial to the last final run
 
 A worker that is lost (killed, its node gone) is the desk's to retry: the row is handed out again and goes on from its own
@@ -14,26 +15,20 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 from ray import tune
+from ray._private.services import get_ray_address_from_environment
 
+from see_tune.errors import StudyError
+from see_tune.search.nodes import Resources
 from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
 from see_tune.search.worker import RunTrial, make_trainable
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one trial gets, and how many run side by side."""
-
-    cpus: int
-    gpus: float
-    slots: int
 
 
 @contextmanager
@@ -43,28 +38,70 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
     Its sockets need a short path, so its session folder lies under the system's temporary folder, and is removed.
     """
     session = Path(tempfile.mkdtemp(prefix="see-tune-"))
-    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            num_gpus=gpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=128 * 2**20,  # paths travel, never data
-            _node_ip_address="127.0.0.1",
-            _temp_dir=str(session),
-        )
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray takes it for itself, and ends the process in the middle of a trial
-        _send_log_to(log_file)
+        with _own_sigterm():
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=128 * 2**20,  # paths travel, never data
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(session),
+            )
+        send_log_to(log_file)
         yield
     finally:
         ray.shutdown()
         shutil.rmtree(session, ignore_errors=True)
 
 
-def _send_log_to(log_file: Path) -> None:
+@contextmanager
+def join_cluster(address: str) -> Iterator[None]:
+    """A connection to a Ray that runs already, and goes on running after it.
+
+    address: ``auto`` (RAY_ADDRESS, else the Ray that runs on this machine) or ``host:port`` of the head. Where it asks for a
+    token, that is RAY_AUTH_TOKEN's or the one in the file that RAY_AUTH_TOKEN_PATH names.
+
+    Raises: StudyError where there is none, or it refuses.
+    """
+    try:
+        found = _find_cluster(address)
+        with _own_sigterm():
+            ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, OSError, RuntimeError, ValueError, SystemExit) as error:
+        raise StudyError(
+            f"--address {address}: no Ray cluster can be joined there: {error}. Valid: auto (RAY_ADDRESS, or the Ray on this "
+            f"machine) or HOST:PORT of a head of Ray {ray.__version__}; its token goes into RAY_AUTH_TOKEN_PATH. "
+            f"Without --address a study runs on this machine alone"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _find_cluster(address: str) -> str:
+    """``host:port`` of the head, which answers: Ray would try for more than a minute."""
+    found = get_ray_address_from_environment(address, None)
+    if "://" in found:
+        raise ValueError("trials are not scheduled through a Ray client; give the head's own HOST:PORT, from a machine beside it")
+    host, _, port = found.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5):
+        return str(found)
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and would end the process in the middle of a trial."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def send_log_to(log_file: Path) -> None:
     """Ray's Python log goes to a file: a terminal line of the engine's own helps nobody who watches a study."""
     handler = logging.FileHandler(log_file, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
@@ -74,15 +111,24 @@ def _send_log_to(log_file: Path) -> None:
         logger.propagate = False
 
 
-def run(desk: Desk, run_trial: RunTrial, resources: Resources, *, results_folder: Path) -> None:
+def run(
+    desk: Desk,
+    run_trial: RunTrial,
+    resources: Resources,
+    *,
+    results_folder: Path,
+    count_slots: Callable[[], int] | None = None,
+) -> None:
     """Run the desk's rows until it is finished or stopping; every row that was out is closed when this returns.
+
+    count_slots: how many rows may be out now, where that changes: nodes join a cluster and leave it.
 
     Raises what the desk met while it planned a phase.
     """
     tuner = tune.Tuner(
         tune.with_resources(make_trainable(run_trial), {"cpu": resources.cpus, "gpu": resources.gpus}),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(desk),
+            search_alg=LedgerSearcher(desk, count_slots),
             num_samples=-1,
             reuse_actors=True,
             trial_name_creator=lambda trial: trial.config["lineage"],

@@ -10,8 +10,8 @@ storage, not Ray's memory, holds the rungs. Nothing here trains, tracks or draws
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from typing import Any
 from ray.tune import Stopper
 from ray.tune.search import Searcher
 
+from see_tune.errors import StorageAwayError
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.search.ledger import Ledger, Row
 from see_tune.spec.models import TrialSpec
+
+_NODES_LOST = 5  # a row that took so many nodes with it does not get another
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Work:
     stream: Stream
     epochs: dict[int, EpochResult] = field(default_factory=dict)
     where: str = ""
+    node: str = ""
     outcome: TrialResult | None = None
     pruned: bool = False
 
@@ -90,9 +94,10 @@ class Desk:
     """Hands out the rows of one phase after another, and closes each with how it ended.
 
     phases: drawn lazily, so that a phase can be planned from the results of those before it.
-    slots: at most so many rows are out at once.
-    retries: a row whose worker is lost is handed out again so many times in a session.
+    slots: at most so many rows are out at once; may change while the desk is open.
+    retries: a row whose worker is lost is handed out again so many times in a session, losses of its whole node apart.
     folder_of: lineage -> its checkpoint folder.
+    has_left: whether the node of this id is gone, and its workers' loss no fault of what they ran.
     """
 
     def __init__(
@@ -103,12 +108,14 @@ class Desk:
         retries: int,
         listeners: Sequence[DeskListener],
         folder_of: Callable[[str], Path],
+        has_left: Callable[[str], bool] = lambda node: False,
     ) -> None:
         self._phases = phases
         self._phase: Phase | None = None
-        self._slots = slots
+        self.slots = slots
         self._retries = retries
-        self._losses: Counter[str] = Counter()
+        self._losses: dict[str, list[str]] = {}
+        self._has_left = has_left
         self._listeners = listeners
         self._folder_of = folder_of
         self.out: dict[str, Work] = {}
@@ -118,11 +125,12 @@ class Desk:
 
     def take(self, ray_id: str) -> dict[str, Any] | None:
         """The next row as Tune's config; None while there is nothing to hand out (see `finished`)."""
-        try:
-            work = None if self.stopping or len(self.out) >= self._slots else self._next_work()
-        except Exception as error:  # Tune would wrap it and print its own traceback; the runner raises it
-            self.error, self.stopping, self.finished = error, True, True
-            return None
+        with self._kept():
+            return self._hand_out(ray_id)
+        return None
+
+    def _hand_out(self, ray_id: str) -> dict[str, Any] | None:
+        work = None if self.stopping or len(self.out) >= self.slots else self._next_work()
         if work is None:
             return None
         self.out[ray_id] = work
@@ -159,9 +167,14 @@ class Desk:
         The order for each epoch: the listener (which spools it), the ledger, the pruner's verdict.
         """
         work = self.out.get(ray_id)
-        if work is None:
-            return True
+        if work is not None:
+            with self._kept():
+                return self._take_in(work, report)
+        return True
+
+    def _take_in(self, work: Work, report: Mapping[str, Any]) -> bool:
         work.where = str(report.get("where", work.where))
+        work.node = str(report.get("node", work.node))
         if "outcome" in report:
             work.outcome = TrialResult.from_json(report["outcome"])
         if "epoch_result" not in report:
@@ -178,12 +191,22 @@ class Desk:
     def close(self, ray_id: str, *, lost: bool) -> None:
         """A row's worker is done or gone: tell the ledger how it ended."""
         work = self.out.pop(ray_id, None)
-        if work is None:
+        if work is None or isinstance(self.error, StorageAwayError):  # then its row is put back at the next start
             return
-        result = self._end_of(work, lost=lost)
-        work.stream.ledger.tell(work.row.lineage, result)
-        for listener in self._listeners:
-            listener.on_end(work, result)
+        with self._kept():
+            result = self._end_of(work, lost=lost)
+            work.stream.ledger.tell(work.row.lineage, result)
+            for listener in self._listeners:
+                listener.on_end(work, result)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep what goes wrong, and stop: Tune would wrap it and print its own traceback; the runner raises it."""
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or error
+            self.stopping = self.finished = True
 
     def _end_of(self, work: Work, *, lost: bool) -> TrialResult:
         if work.outcome is not None:
@@ -192,10 +215,16 @@ class Desk:
             return work.ended("pruned")
         if not lost or self.stopping:
             return work.ended("interrupted")
-        self._losses[work.row.lineage] += 1
-        if self._losses[work.row.lineage] > self._retries:
+        losses = self._losses.setdefault(work.row.lineage, [])
+        losses.append(work.node)
+        if len(losses) > self._retries and self._is_to_blame(losses):
             return work.ended("failed", cause="its worker was lost more often than failure.retries allows")
         return work.ended("interrupted", cause="its worker was lost; it goes on from its checkpoint")
+
+    def _is_to_blame(self, losses: Sequence[str]) -> bool:
+        """Whether a row has lost more workers than it may; nodes that left do not count, unless it is about the row after all."""
+        own = [node for node in losses if not (node and self._has_left(node))]
+        return len(own) > self._retries or len(losses) > self._retries + _NODES_LOST
 
     def close_all(self) -> None:
         """Put back whatever is still out, so that no row stays RUNNING."""
@@ -206,11 +235,14 @@ class Desk:
 class LedgerSearcher(Searcher):  # type: ignore[misc]
     """Tune's Searcher over a Desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, count_slots: Callable[[], int] | None = None) -> None:
         super().__init__(metric="epoch", mode="max")
         self._desk = desk
+        self._count_slots = count_slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self._count_slots:
+            self._desk.slots = self._count_slots()
         config = self._desk.take(trial_id)
         finished: str = Searcher.FINISHED
         return finished if config is None and self._desk.finished else config

@@ -24,14 +24,15 @@ def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
     """A Tune function trainable over `run_trial`; its config is what `Desk.take` hands out."""
 
     def work(config: dict[str, Any]) -> None:
-        where = _device_name()
+        place = {"where": _device_name(), "node": ray.get_runtime_context().get_node_id()}
+        tune.report({"epoch": 0, **place})  # known before the first epoch, which a node may not live to see
 
         def on_epoch(result: EpochResult, checkpoint: Path | None) -> None:
-            tune.report({"epoch": result.epoch, "epoch_result": result.to_json(), "where": where})
+            tune.report({"epoch": result.epoch, "epoch_result": result.to_json(), **place})
 
         spec = TrialSpec.model_validate_json(config["spec"])
         outcome = run_trial(spec, folder=Path(config["folder"]), on_epoch=on_epoch)
-        tune.report({"epoch": len(outcome.epochs), "outcome": outcome.to_json(), "where": where})
+        tune.report({"epoch": len(outcome.epochs), "outcome": outcome.to_json(), **place})
 
     return work
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from see_tune.addresses import redacted
 from see_tune.errors import SpecError
 
 KeyPath = tuple[str | int, ...]
@@ -259,7 +260,7 @@ def override(document: Document, assignments: Sequence[str]) -> Document:
     values, places = document.values, dict(document.places)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
-        place = f"--set {assignment}"
+        place = f"--set {redacted(assignment)}"
         if not equals or not key.strip():
             raise SpecError(f"{place}: must be KEY=VALUE, such as --set train.epochs=2")
         path = _override_path(key.strip())

@@ -34,6 +34,7 @@ _MAY_CHANGE = (
     "final",
     "resources",
     "failure",
+    "storage",
     "tracking",
 )
 

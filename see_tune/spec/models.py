@@ -10,6 +10,7 @@ import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from see_tune.addresses import check_storage, check_tracking
 from see_tune.data import DATASETS
 from see_tune.losses import LOSSES
 
@@ -385,10 +387,16 @@ class FailureSpec(Part):
     )
 
 
+StorageText = Annotated[str, AfterValidator(check_storage)]
+TrackingText = Annotated[str, AfterValidator(check_tracking)]
+
+
 class TrackingSpec(Part):
     """Where MLflow keeps the runs."""
 
-    uri: str = Field("local", description="local: a sqlite file in the home folder; or http(s)://host:port")
+    uri: TrackingText = Field(
+        "auto", description="auto: $MLFLOW_TRACKING_URI, else local, a sqlite file in the home folder; or http(s)://host:port"
+    )
 
 
 def _none_is_null(value: Any) -> Any:
@@ -425,4 +433,9 @@ class StudySpec(TrialSpec):
     )
     resources: ResourcesSpec = ResourcesSpec()
     failure: FailureSpec = FailureSpec()
+    storage: StorageText = Field(
+        "auto",
+        description="where the trials lie; auto: $SEE_TUNE_STORAGE, else local (sqlite in the study's folder); journal (a file "
+        "there that several hosts may read); or postgresql+psycopg://user@host/database",
+    )
     tracking: TrackingSpec = TrackingSpec()

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from see_tune.addresses import AUTO, LOCAL, TRACKING_PASSWORD, find_tracking, secret
 from see_tune.errors import SpecError, StudyError, TrackingError
 from see_tune.home import Home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-LOCAL = "local"
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -38,22 +37,27 @@ _LOGGERS = ("mlflow", "alembic", "urllib3")
 
 def store_uri(home: Home, uri: str) -> str:
     """What MLflow itself calls the store that `uri` names; for ``mlflow.set_tracking_uri`` in a user's own script."""
-    return f"sqlite:///{home.mlflow_db}" if uri == LOCAL else uri
+    server = find_tracking(uri)
+    return f"sqlite:///{home.mlflow_db}" if server == LOCAL else server
 
 
 def connect(home: Home, uri: str) -> MlflowClient:
     """A client of the store that `uri` names; the local one is created, or migrated to this mlflow, where it must be.
 
-    A server is not asked anything yet: one that is away shows at the first call.
+    A server is not asked anything yet: one that is away shows at the first call. Its user and password are those of
+    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, which mlflow reads, or of MLFLOW_TRACKING_PASSWORD_FILE.
 
     Raises:
         TrackingError: the local file is no database that this mlflow can use.
+        SpecError: the address, or the file with the password, is none that can be used.
     """
     silence()
     from mlflow import MlflowClient
 
-    if uri == LOCAL:
+    if find_tracking(uri) == LOCAL:
         _make_local_store(home)
+    elif password := secret(TRACKING_PASSWORD):
+        os.environ[TRACKING_PASSWORD] = password
     return MlflowClient(tracking_uri=store_uri(home, uri), registry_uri=store_uri(home, uri))
 
 
@@ -68,15 +72,15 @@ def silence() -> None:
     warnings.filterwarnings("ignore", module=r"(mlflow|alembic)\b")
 
 
-def ui_command(home: Home, uri: str = LOCAL, *, port: int = 5000) -> list[str]:
+def ui_command(home: Home, uri: str = AUTO, *, port: int = 5000) -> list[str]:
     """The command of MLflow's web UI over this home, for this machine alone; to be executed without a shell.
 
     Raises:
         StudyError: nothing was tracked in this home yet.
         SpecError: `uri` is a server, whose UI is already there.
     """
-    if uri != LOCAL:
-        raise SpecError(f"tracking.uri is {uri}: that server shows its own UI; open {uri} in a browser")
+    if (server := find_tracking(uri)) != LOCAL:
+        raise SpecError(f"tracking.uri is {server}: that server shows its own UI; open {server} in a browser")
     if not home.mlflow_db.exists():
         raise StudyError(f"{home.mlflow_db} does not exist: no study of this home was tracked yet; see-tune run FILE makes one")
     return [

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from see_tune.addresses import LOCAL, find_tracking
 from see_tune.errors import TrackingError
 from see_tune.home import Home
-from see_tune.tracking.connection import LOCAL, connect
+from see_tune.tracking.connection import connect
 from see_tune.tracking.registry import Candidate, Registration, register_champion
 from see_tune.tracking.spool import Event
 
@@ -54,7 +55,7 @@ class Delivery:
     def __init__(self, home: Home, uri: str, *, experiment: str, study_id: str) -> None:
         self.registrations: dict[str, Registration] = {}
         self._home = home
-        self._uri = uri
+        self._uri = find_tracking(uri)
         self._experiment = experiment
         self._study_id = study_id
         self._client: MlflowClient | None = None
