@@ -133,6 +133,7 @@ class StudyResult(_JsonRecord):
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.
     undelivered: events that the tracking server has not taken yet; the next start delivers them.
     tracking_problems: why it has not, and what it refused.
+    search_ended: what ended the search: ``trials``, ``hours``, ``device_hours`` or ``exhausted``; empty where it would go on.
     """
 
     study: str
@@ -156,6 +157,7 @@ class StudyResult(_JsonRecord):
     undelivered: int
     tracking_problems: tuple[str, ...]
     commands: Mapping[str, str]
+    search_ended: str = ""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

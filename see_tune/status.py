@@ -108,8 +108,9 @@ def _state(folder: StudyFolder, spec: StudySpec, holder: Holder | None) -> State
     if holder is not None:
         return "running"
     stored = stored_result(folder)
-    done = stored is not None and stored.status == "done" and stored.trials >= spec.budget.trials
-    return "done" if done else "interrupted"
+    if stored is None or stored.status != "done":
+        return "interrupted"
+    return "done" if stored.search_ended or stored.trials >= spec.budget.trials else "interrupted"
 
 
 def _finished(ledger: Ledger | None) -> tuple[FinishedRow, ...]:

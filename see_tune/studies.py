@@ -89,13 +89,23 @@ def settled(loaded: Loaded, home: Home, until: Until, *, extend: bool = True) ->
     before = frozen(folder).spec
     refuse_changed(before, loaded.spec)
     stored = stored_result(folder)
-    same_search = before.search == loaded.spec.search
-    if stored is None or not same_search or stored.status != "done" or stored.undelivered:
+    if stored is None or before.search != loaded.spec.search or stored.status != "done" or stored.undelivered:
         return None
-    searched = stored.trials >= loaded.spec.budget.trials or not extend
+    searched = not extend or stored.trials >= loaded.spec.budget.trials or _has_ended(stored, before, loaded.spec)
     final = loaded.spec.final if until == "final" else None
     finals = final.seeds if final else 0
     return stored if searched and (not finals or (stored.see and len(stored.see.seeds) >= finals)) else None
+
+
+def _has_ended(stored: StudyResult, before: StudySpec, spec: StudySpec) -> bool:
+    """Whether what ended the search before its last trial ends it still."""
+    match stored.search_ended:
+        case "exhausted":
+            return (before.sampler, before.start_with) == (spec.sampler, spec.start_with)
+        case "hours" | "device_hours":
+            return before.budget.model_dump(exclude={"trials"}) == spec.budget.model_dump(exclude={"trials"})
+        case _:
+            return False
 
 
 def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
@@ -115,7 +125,14 @@ def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
 
 def finished_note(stored: StudyResult) -> str:
     """What is said instead of running a finished study again."""
-    return f"{stored.study} is finished: {stored.trials} trials. More of the same search: --trials {2 * stored.trials}"
+    finished = f"{stored.study} is finished: {stored.trials} trials"
+    match stored.search_ended:
+        case "exhausted":
+            return f"{finished}, and its search space is exhausted: --trials adds none. More points: widen `search` in the file"
+        case "hours" | "device_hours" as limit:
+            return f"{finished}, and budget.{limit} is used up. More of the same search: --set budget.{limit}=MORE"
+        case _:
+            return f"{finished}. More of the same search: --trials {2 * stored.trials}"
 
 
 def set_aside(folder: StudyFolder) -> Path:

@@ -297,6 +297,7 @@ class _Run:
             wall_s=time.time() - self.started_at,
             folder=self.folder,
             home=self.home,
+            search_ended=self.protocol.search_ended(),
         )
 
     def _register(self, tracker: Tracker) -> str | None:
@@ -393,7 +394,7 @@ def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
 
 def _opened_board(spec: StudySpec, protocol: Protocol, search: Ledger, final: Ledger, slots: int) -> Board:
     """A board that knows what earlier sessions finished."""
-    board = Board(Plan(spec.budget.trials, spec.train.epochs, protocol.planned_epochs(), plan_text(spec)), slots)
+    board = Board(Plan(protocol.planned_trials(), spec.train.epochs, protocol.planned_epochs(), plan_text(spec)), slots)
     for row in search.finished():
         board.recall(row)
     for row in final.finished():

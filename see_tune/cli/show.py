@@ -9,6 +9,12 @@ from see_tune.report.numbers import percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
+_ENDED = {
+    "exhausted": "the space is exhausted: no untried point was left",
+    "hours": "ended by budget.hours",
+    "device_hours": "ended by budget.device_hours",
+}
+
 
 def print_result(result: StudyResult) -> None:
     """The summary at the end of a study."""
@@ -23,6 +29,8 @@ def result_lines(result: StudyResult) -> list[str]:
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
     ]
     lines += [f"  {lineage} failed: {cause}" for lineage, cause in result.failures.items()]
+    if result.search_ended in _ENDED:
+        lines.append(f"search           {_ENDED[result.search_ended]}")
     if result.see:
         lines.append(f"best parameters  {describe_values(result.see.values)}   ({result.see.lineage}, epoch {result.see.epoch})")
         for name, value in result.see.values.items():

@@ -92,6 +92,7 @@ def read_record(name: str, home: Home) -> StudyRecord:
         wall_s=stored.wall_s if stored else _span_s([*searched, *planned]),
         folder=folder,
         home=home,
+        search_ended=stored.search_ended if stored else "",
     )
     note = stored.champion_note if stored else "none of its sessions has ended yet"
     result = replace(result, champion=stored.champion if stored else None, champion_note=note)

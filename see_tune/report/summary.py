@@ -28,6 +28,7 @@ def study_result(
     wall_s: float,
     folder: StudyFolder,
     home: Home,
+    search_ended: str = "",
 ) -> StudyResult:
     """The summary of what is stored so far; the champion is added by whoever registered it."""
     rows = [*searched, *planned]
@@ -56,6 +57,7 @@ def study_result(
             "ui": shlex.join(["see-tune", "ui", "--home", str(home.root)]),
             "continue": shlex.join(["see-tune", "run", str(folder.spec_file), "--home", str(home.root)]),
         },
+        search_ended=search_ended,
     )
 
 

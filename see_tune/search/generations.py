@@ -114,7 +114,7 @@ def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
     search, carried = _open_newest(storage, address.name, past, loaded)
     told = sum(_learn(generations, name, search, loaded) for name, generations in known.items())
     for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
-        search.enqueue(point)
+        search.enqueue(point)  # before anything is sampled, and before a grid's first point
     return Ledgers(search, final, _baseline([*(generation.spec for generation in past), loaded.spec]), carried, told, storage)
 
 

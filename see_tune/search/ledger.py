@@ -17,17 +17,15 @@ Ray is not known here, and nothing but this module, `storage` beside it and the 
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
@@ -37,7 +35,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from see_tune.results import EpochResult, TrialResult, TrialStatus
 from see_tune.spec.models import PrunerSpec, SamplerSpec
-from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value
+from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value, point_key
 
 # User attributes of Optuna's trials.
 _LINEAGE, _PLAN, _RESULT, _DURATION = "lineage", "plan", "result", "duration_s"
@@ -55,7 +53,7 @@ _FINISHED = tuple(_STATES.values())
 # User attributes of Optuna's studies.
 _SPEC = "spec"
 _SPENT = "spent_s"
-_LARGEST_GRID = 10_000
+_EXHAUSTED = "exhausted"  # by the sampler of this name
 _DUPLICATES_IN_A_ROW = 20
 
 
@@ -136,15 +134,17 @@ class _StudyView:
 class Ledger:
     """Rows of one Optuna study: handed out, reported to, told, and re-queued after a cut.
 
+    sampler: its name, where new points are suggested; "" in a ledger of planned rows.
     first_number: lineages below it are taken by rows of an earlier search space.
     """
 
-    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampled: bool = False, first_number: int = 0) -> None:
+    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampler: str = "", first_number: int = 0) -> None:
         self._study = study
         self._space = space
-        self._sampled = sampled
+        self._sampler = sampler
         self._first_number = first_number
-        self._discrete = space is not None and all(finite_values(parameter.domain) is not None for parameter in space.parameters)
+        self._size = space.size if space is not None else None
+        self._grid: Iterator[dict[str, Value]] = space.points() if space is not None and sampler == "grid" else iter(())
         self._open: dict[str, Trial] = {}
         self._parsed: dict[int, FinishedRow] = {}  # a row that ended never changes again
         self._spent_before = float(study.user_attrs.get(_SPENT, 0.0))
@@ -155,23 +155,55 @@ class Ledger:
     def ask(self) -> Row | None:
         """The next row: what is enqueued first, then, for a searched study, what the sampler suggests.
 
-        A point of a discrete space that was tried before is answered from the storage: its row is dropped and costs nothing.
+        A point of a discrete space that a row holds already is answered from the storage: it is dropped and costs nothing.
 
-        None: nothing is enqueued and nothing is to be sampled, or 20 points in a row had been tried before.
+        None: nothing is enqueued, and nothing is to be sampled or the space is exhausted.
         """
         for _ in range(_DUPLICATES_IN_A_ROW):
-            if not self._sampled and not self._waiting():
+            if not self._waiting() and not self._may_sample():
                 return None
             trial = self._study.ask()
-            lineage = trial.user_attrs.get(_LINEAGE) or self._next_lineage()
-            trial.set_user_attr(_LINEAGE, lineage)
             values = self._suggest(trial, self._space) if self._space else {}
-            row = Row(trial.number, lineage, values, trial.user_attrs.get(_PLAN, {}))
+            lineage = trial.user_attrs.get(_LINEAGE)
+            if lineage is None and self._size is not None and point_key(values) in self._tried(beside=trial.number):
+                self._drop(trial)
+                continue
+            lineage = lineage or self._next_lineage()
+            trial.set_user_attr(_LINEAGE, lineage)
             self._open[lineage] = trial
-            if not (self._discrete and self._was_tried(row)):
-                return row
-            self._drop(lineage)
+            return Row(trial.number, lineage, values, trial.user_attrs.get(_PLAN, {}))
+        self._study.set_user_attr(_EXHAUSTED, self._sampler)
         return None
+
+    @property
+    def size(self) -> int | None:
+        """How many points the space has at most; None where it is continuous."""
+        return self._size
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this sampler has nothing new to suggest: each point has its row, or 20 in a row had one."""
+        return bool(self._sampler) and self._study.user_attrs.get(_EXHAUSTED) == self._sampler
+
+    def _may_sample(self) -> bool:
+        """Whether the sampler has a point left; a grid's next one is enqueued."""
+        if not self._sampler or self.exhausted:
+            return False
+        if self._size is None:
+            return True
+        tried = self._tried()
+        point = next((point for point in self._grid if point_key(point) not in tried), None)
+        if point:
+            self._study.enqueue_trial(point)
+        if point or (self._sampler != "grid" and len(tried) < self._size):
+            return True
+        self._study.set_user_attr(_EXHAUSTED, self._sampler)
+        return False
+
+    def _tried(self, beside: int | None = None) -> set[tuple[tuple[str, str, str], ...]]:
+        """The points of all rows that were handed out, but for the one whose number is `beside`."""
+        rows = (trial for trial in self._rows() if trial.state != TrialState.WAITING and trial.number != beside)
+        return {point_key(trial.params) for trial in rows}
 
     def enqueue(self, values: Mapping[str, Value]) -> None:
         """A point to be tried before anything is sampled; one that the ledger holds already is left alone."""
@@ -339,12 +371,7 @@ class Ledger:
         """Epoch -> objective of the living row of a lineage."""
         return next((dict(t.intermediate_values) for t in self._rows() if t.user_attrs.get(_LINEAGE) == lineage), {})
 
-    def _was_tried(self, row: Row) -> bool:
-        tried = (other for other in self.finished() if other.values == row.values)
-        return any(other.result.status in ("complete", "pruned") for other in tried)
-
-    def _drop(self, lineage: str) -> None:
-        trial = self._open.pop(lineage)
+    def _drop(self, trial: Trial) -> None:
         trial.set_user_attr(_SUPERSEDED, True)
         self._study.tell(trial, state=TrialState.FAIL)
 
@@ -421,11 +448,7 @@ def open_search_ledger(
     opened = optuna.create_study(storage=storage, study_name=study, direction="maximize", load_if_exists=True)
     opened.pruner = _AmongPeers(_build_pruner(pruner, grace_epochs))
     opened.sampler = _build_sampler(sampler, space, first_number + len(opened.get_trials(deepcopy=False)))
-    ledger = Ledger(opened, space, sampled=sampler.name != "grid", first_number=first_number)
-    if sampler.name == "grid":
-        for point in grid_points(space):
-            ledger.enqueue(point)
-    return ledger
+    return Ledger(opened, space, sampler=sampler.name, first_number=first_number)
 
 
 def open_final_ledger(storage: Storage, study: str) -> Ledger:
@@ -458,7 +481,7 @@ def _build_sampler(spec: SamplerSpec, space: Space, trials_so_far: int) -> BaseS
         case "random":
             return RandomSampler(seed=seed)
         case "grid":
-            return RandomSampler(seed=seed)  # every point of the product is enqueued; nothing is left to sample
+            return RandomSampler(seed=seed)  # the ledger enqueues the product, point by point; nothing is left to sample
         case "qmc":
             with warnings.catch_warnings():  # Optuna has called it experimental since 3.0
                 warnings.simplefilter("ignore", ExperimentalWarning)
@@ -490,25 +513,6 @@ def _suggest_value(trial: Trial, name: str, domain: Domain) -> Value:
             chosen: Any = trial.suggest_categorical(name, options)
             value: Value = chosen
             return value
-
-
-def grid_points(space: Space) -> Iterator[dict[str, Value]]:
-    """Every point of a space whose domains are all finite, at most 10,000 of them."""
-    names = [parameter.name for parameter in space.parameters]
-    values = [finite_values(parameter.domain) for parameter in space.parameters]
-    points = itertools.product(*(options for options in values if options is not None))
-    return (dict(zip(names, point, strict=True)) for point in itertools.islice(points, _LARGEST_GRID))
-
-
-def finite_values(domain: Domain) -> Sequence[Value] | None:
-    """The values of a domain in order; None for a continuous range."""
-    match domain:
-        case IntRange(low, high, _, step):
-            return range(low, high + 1, step)
-        case FloatRange(low, high, _, step):
-            return None if step is None else [float(value) for value in np.arange(low, high + step / 2, step)]
-        case Choice(options):
-            return options
 
 
 def _without_history(result: TrialResult) -> TrialResult:

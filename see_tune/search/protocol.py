@@ -96,6 +96,10 @@ class Protocol:
         self._plan_final([candidate for candidate in (winner, self.baseline()) if candidate])
         yield Phase("final", [self._planned_stream()])
 
+    def planned_trials(self) -> int:
+        """Trials of the search, at most."""
+        return min(self._spec.budget.trials, self._search.size or self._spec.budget.trials)
+
     def planned_epochs(self) -> int:
         """Epochs of training beside the search, at most: for the time left."""
         horizon = self._spec.train.epochs
@@ -131,14 +135,21 @@ class Protocol:
         return apply(self._base, row.values)
 
     def _within_budget(self) -> bool:
-        budget = self._spec.budget
         if not self._extend:
             return False
+        ended = self.search_ended()
+        return not ended or (ended in ("trials", "exhausted") and bool(self._search.waiting_lineages()))
+
+    def search_ended(self) -> str:
+        """Which limit of the budget is used up, or ``exhausted``: no point of the space is left; empty where a trial may begin."""
+        budget = self._spec.budget
         if self._search.started() >= budget.trials:
-            return bool(self._search.waiting_lineages())
-        hours = self._search.spent_s / 3600
-        device_hours = sum(row.duration_s for row in self._search.finished()) / 3600
-        return hours < (budget.hours or math.inf) and device_hours < (budget.device_hours or math.inf)
+            return "trials"
+        if self._search.spent_s / 3600 >= (budget.hours or math.inf):
+            return "hours"
+        if sum(row.duration_s for row in self._search.finished()) / 3600 >= (budget.device_hours or math.inf):
+            return "device_hours"
+        return "exhausted" if self._search.exhausted else ""
 
     def _complete(self) -> list[FinishedRow]:
         """Complete searched rows, best first."""

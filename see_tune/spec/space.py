@@ -6,8 +6,9 @@ listed values. Parameters stand in an order in which a condition's key comes bef
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Value = bool | int | float | str
@@ -48,6 +49,11 @@ class IntRange:
     def extremes(self) -> tuple[int, int]:
         return (self.low, self.high)
 
+    @property
+    def values(self) -> Sequence[Value]:
+        """Every value, in order."""
+        return range(self.low, self.high + 1, self.step)
+
     def __str__(self) -> str:
         return f"{self.low}..{self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
@@ -68,6 +74,18 @@ class FloatRange:
     def extremes(self) -> tuple[float, float]:
         return (self.low, self.high)
 
+    @property
+    def values(self) -> Sequence[Value] | None:
+        """Every value, in order; None without a step.
+
+        >>> FloatRange(0.1, 0.4, step=0.1).values
+        (0.1, 0.2, 0.30000000000000004, 0.4)
+        """
+        if self.step is None:
+            return None
+        steps = math.floor((self.high - self.low) / self.step + 1e-6)
+        return tuple(min(self.low + self.step * count, self.high) for count in range(steps + 1))
+
     def __str__(self) -> str:
         return f"{self.low:g}..{self.high:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
@@ -81,6 +99,11 @@ class Choice:
 
     @property
     def extremes(self) -> tuple[Value, ...]:
+        return self.options
+
+    @property
+    def values(self) -> Sequence[Value]:
+        """Every value, in the file's order."""
         return self.options
 
     def __str__(self) -> str:
@@ -112,3 +135,28 @@ class Space:
 
     parameters: tuple[Parameter, ...]
     fixed: Mapping[str, Value]
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are at most (conditions leave fewer); None where a range is continuous."""
+        sizes = [None if (values := parameter.domain.values) is None else len(values) for parameter in self.parameters]
+        return math.prod(size for size in sizes if size is not None) if None not in sizes else None
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """Every point of a space without conditions and continuous ranges; the last parameter varies fastest."""
+        names = [parameter.name for parameter in self.parameters]
+        values = [parameter.domain.values or () for parameter in self.parameters]
+        return (dict(zip(names, point, strict=True)) for point in itertools.product(*values))
+
+
+def point_key(point: Mapping[str, Value]) -> tuple[tuple[str, str, str], ...]:
+    """Equal for points that are the same up to the rounding of stepped floats.
+
+    >>> point_key({"a": 0.3}) == point_key({"a": 0.1 + 2 * 0.1}), point_key({"a": True}) == point_key({"a": 1})
+    (True, False)
+    """
+    return tuple(sorted((name, type(value).__name__, _rounded(value)) for name, value in point.items()))
+
+
+def _rounded(value: Value) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

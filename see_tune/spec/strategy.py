@@ -28,6 +28,12 @@ def check_sampler(spec: StudySpec, space: Space, findings: Findings) -> None:
             if isinstance(parameter.domain, FloatRange) and parameter.domain.step is None:
                 message = "a grid needs steps; add step: SIZE, or list values in {choice: [...]}"
                 findings.refuse(("search", parameter.name), message)
+        if space.size is not None and space.size > spec.budget.trials:
+            message = (
+                f"the grid has {space.size:,} points and budget.trials is {spec.budget.trials}: only the first are tried, "
+                f"the last key of `search` varying fastest; raise budget.trials, or take larger steps"
+            )
+            findings.warn(("sampler", "name"), message)
 
 
 def check_pruner(spec: StudySpec, findings: Findings) -> None:

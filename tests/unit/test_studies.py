@@ -15,7 +15,20 @@ import pytest
 
 from see_tune.errors import StudyError
 from see_tune.home import Home, StudyFolder
-from see_tune.studies import ask_to_stop, begun_study, existing_study, held, holder_of, set_aside, study_names, wait_until_free
+from see_tune.results import StudyResult
+from see_tune.spec.load import Loaded, parse_study
+from see_tune.studies import (
+    ask_to_stop,
+    begun_study,
+    existing_study,
+    finished_note,
+    held,
+    holder_of,
+    set_aside,
+    settled,
+    study_names,
+    wait_until_free,
+)
 
 HOLD = "import sys, time; from see_tune.home import Home; from see_tune.studies import held\n"
 HOLD += "with held(Home(__import__('pathlib').Path(sys.argv[1])).study('s')): print('held', flush=True); time.sleep(60)"
@@ -115,3 +128,50 @@ def test_absent_study_is_refused_with_those_that_are_there(folder: StudyFolder, 
 def test_nothing_heavy_is_imported() -> None:
     code = "import sys, see_tune.studies; print({'torch', 'ray', 'mlflow', 'optuna', 'scipy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+SEARCHED = """
+study: s
+dataset: {name: glyphs}
+search: {see.n_aug: {int: [1, 4]}}
+budget: {trials: 60, hours: 2}
+final: none
+"""
+
+
+def ended(folder: StudyFolder, search_ended: str) -> StudyResult:
+    """A study that ended after 4 of its 60 trials."""
+    folder.spec_file.write_text(SEARCHED)
+    counts = {"trials": 4, "complete": 4, "pruned": 0, "failed": 0, "failures": {}, "wall_s": 9.0, "device_hours": 0.1}
+    names = {"study": "s", "dataset": "glyphs", "protocol": "honest", "status": "done", "folder": "", "tracking": ""}
+    rest = {"see": None, "off": None, "gain": None, "champion": None, "champion_note": "", "undelivered": 0}
+    stored = StudyResult(**counts, **names, **rest, tracking_problems=(), commands={}, search_ended=search_ended)
+    folder.summary_file.write_text(stored.to_json())
+    return stored
+
+
+def asked(**more: str) -> Loaded:
+    return parse_study(SEARCHED, "s.yaml", [f"{key}={value}" for key, value in more.items()])
+
+
+@pytest.mark.parametrize("how", ["exhausted", "hours"])
+def test_search_that_ended_before_its_last_trial_is_settled_and_says_why(folder: StudyFolder, tmp_path: Path, how: str) -> None:
+    stored = ended(folder, how)
+    assert settled(asked(), Home(tmp_path), "final") == stored
+    assert settled(asked(**{"budget.trials": "99"}), Home(tmp_path), "final") == stored
+    assert {"exhausted": "widen `search`", "hours": "--set budget.hours=MORE"}[how] in finished_note(stored)
+
+
+@pytest.mark.parametrize(
+    ("how", "more"),
+    [
+        ("", {}),
+        ("exhausted", {"sampler.name": "random"}),
+        ("exhausted", {"start_with": "[{see.n_aug: 2}]"}),
+        ("hours", {"budget.hours": "3"}),
+        ("exhausted", {"search": "{see.n_aug: {int: [1, 9]}}"}),
+    ],
+)
+def test_search_that_may_find_more_is_not_settled(folder: StudyFolder, tmp_path: Path, how: str, more: dict[str, str]) -> None:
+    ended(folder, how)
+    assert settled(asked(**more), Home(tmp_path), "final") is None

@@ -67,7 +67,7 @@ def write_study(
     planned.pruner = NopPruner()
     searched.sampler = RandomSampler(seed=0)
     searched.pruner = SuccessiveHalvingPruner(min_resource=2, reduction_factor=3) if spec.pruner.name == "asha" else NopPruner()
-    search, final = Ledger(searched, loaded.space, sampled=True), Ledger(planned)
+    search, final = Ledger(searched, loaded.space, sampler="random"), Ledger(planned)
     _drive(spec, search, final, value, cause, killed_after)
     if resumed:
         search.requeue_interrupted()

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import Ledger, finite_values, grid_points, open_final_ledger, open_search_ledger
+from see_tune.search.ledger import Ledger, open_final_ledger, open_search_ledger
 from see_tune.spec.models import PrunerSpec, SamplerSpec
 from see_tune.spec.space import Choice, FloatRange, IntRange, Parameter, Space
 
@@ -215,6 +215,63 @@ def test_exact_duplicate_in_a_discrete_space_is_not_handed_out_and_an_exhausted_
         ledger.tell(row.lineage, complete(0.5))
     assert sorted(seen) == ["all", "proxies"]
     assert len(ledger.finished()) == 2
+    assert ledger.exhausted
+
+
+def test_twenty_points_in_a_row_that_were_tried_end_the_search_until_another_sampler_suggests(tmp_path: Path) -> None:
+    space = Space((Parameter("a", Choice((1, 2))), Parameter("b", Choice((1, 2)))), {})
+    ledger = open_ledger(tmp_path, space, sampler="random")
+    ledger.tell(ledger.ask().lineage, complete(0.5))
+    suggested = dict(ledger.finished()[0].values)
+    ledger._suggest = lambda trial, space: [trial.suggest_categorical(n, (1, 2)) for n in suggested] and suggested
+    trial_attrs = len(ledger._study.trials)
+    assert ledger.ask() is None
+    assert len(ledger._study.trials) == trial_attrs + 20
+    assert open_ledger(tmp_path, space, sampler="random").ask() is None
+    other = open_ledger(tmp_path, space, sampler="grid")
+    assert not other.exhausted
+    assert other.ask() is not None
+
+
+def test_point_that_is_out_or_has_failed_is_not_handed_out_again(tmp_path: Path) -> None:
+    space = Space((Parameter("see.gradient", Choice(("proxies", "all"))),), {})
+    ledger = open_ledger(tmp_path, space, sampler="random")
+    out, failed = ledger.ask(), ledger.ask()
+    ledger.tell(failed.lineage, TrialResult("failed", cause="loss is nan"))
+    assert out.values != failed.values
+    assert ledger.ask() is None
+
+
+def test_dropped_duplicates_leave_no_gap_in_the_lineages(tmp_path: Path) -> None:
+    space = Space((Parameter("see.n_aug", IntRange(1, 4)),), {})
+    ledger = open_ledger(tmp_path, space, sampler="random")
+    while row := ledger.ask():
+        ledger.tell(row.lineage, complete(0.5))
+    assert [row.lineage for row in ledger.finished()] == ["t000", "t001", "t002", "t003"]
+    assert len(ledger._study.trials) > 4
+
+
+def test_cut_row_of_an_exhausted_space_still_goes_on(tmp_path: Path) -> None:
+    space = Space((Parameter("see.n_aug", IntRange(1, 2)),), {})
+    ledger = open_ledger(tmp_path, space, sampler="grid")
+    cut = ledger.ask()
+    ledger.tell(ledger.ask().lineage, complete(0.5))
+    assert ledger.ask() is None
+    ledger.tell(cut.lineage, TrialResult("interrupted"))
+    assert ledger.ask().lineage == cut.lineage
+    assert ledger.ask() is None
+
+
+def test_grid_goes_on_where_the_session_before_ended(tmp_path: Path) -> None:
+    space = Space((Parameter("see.n_aug", IntRange(1, 3)),), {})
+    first = open_ledger(tmp_path, space, sampler="grid")
+    first.enqueue({"see.n_aug": 2})
+    assert first.ask().values == {"see.n_aug": 2}
+    assert first.ask().values == {"see.n_aug": 1}
+    second = open_ledger(tmp_path, space, sampler="grid")
+    second.requeue_interrupted()
+    assert [second.ask().values["see.n_aug"] for _ in range(3)] == [2, 1, 3]
+    assert second.ask() is None
 
 
 def test_grid_hands_out_each_point_of_the_product_once(tmp_path: Path) -> None:
@@ -248,16 +305,3 @@ def test_planned_row_is_planned_once_and_hands_out_its_plan(tmp_path: Path) -> N
     reopened = open_final_ledger(storage, "study")
     reopened.plan("final-see-s0", {"phase": "final", "seed": 0})
     assert reopened.ask() is None
-
-
-def test_finite_values_of_a_stepped_float_include_its_upper_end() -> None:
-    assert finite_values(FloatRange(0.1, 0.5, step=0.2)) == pytest.approx([0.1, 0.3, 0.5])
-
-
-def test_grid_of_conditions_free_space_is_the_product() -> None:
-    assert list(grid_points(Space((Parameter("a", IntRange(1, 2)), Parameter("b", Choice((True, False)))), {}))) == [
-        {"a": 1, "b": True},
-        {"a": 1, "b": False},
-        {"a": 2, "b": True},
-        {"a": 2, "b": False},
-    ]

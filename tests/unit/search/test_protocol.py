@@ -148,3 +148,26 @@ def test_arm_of_a_study_without_see_is_called_so(open_bench: Callable[..., Any],
     see, off = bench.protocol.arms()
     assert not see.see_enabled
     assert off is None
+
+
+GRID = """
+study: small
+dataset: {name: glyphs, classes: 40}
+train: {epochs: 4}
+see: {n_aug: 3, gradient: all}
+search: {see.n_aug: {int: [1, 3]}, see.gradient: {choice: [proxies, all]}}
+start_with: [{see.n_aug: 2, see.gradient: proxies}]
+sampler: {name: grid}
+pruner: {name: none}
+budget: {trials: 60}
+final: none
+"""
+
+
+def test_grid_begins_with_the_files_own_values_and_the_points_to_start_with(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench(GRID)
+    bench.run()
+    points = [tuple(row.values.values()) for row in bench.search.finished()]
+    assert points == [(3, "all"), (2, "proxies"), (1, "proxies"), (1, "all"), (2, "all"), (3, "proxies")]
+    assert bench.protocol.search_ended() == "exhausted"
+    assert bench.protocol.planned_trials() == 6

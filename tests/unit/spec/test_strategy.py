@@ -56,3 +56,9 @@ def test_samplers_without_conditions_refuse_them(sampler: str) -> None:
 def test_a_grid_takes_steps_and_choices() -> None:
     text = "search: {see.lambda: {float: [0.2, 1.0], step: 0.2}, see.gradient: {choice: [all, proxies]}}\nsampler: {name: grid}\n"
     assert load(text).spec.sampler.name == "grid"
+
+
+def test_a_grid_larger_than_the_budget_is_told() -> None:
+    text = N_AUG + "sampler: {name: grid}\nbudget: {trials: 10}\n"
+    (warning,) = load(text).warnings
+    assert warning.startswith("f.yaml:4: sampler.name: the grid has 64 points and budget.trials is 10")
