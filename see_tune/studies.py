@@ -94,7 +94,14 @@ def settled(loaded: Loaded, home: Home, until: Until, *, extend: bool = True) ->
     searched = not extend or stored.trials >= loaded.spec.budget.trials or _has_ended(stored, before, loaded.spec)
     final = loaded.spec.final if until == "final" else None
     finals = final.seeds if final else 0
-    return stored if searched and (not finals or (stored.see and len(stored.see.seeds) >= finals)) else None
+    tested = not finals or (stored.see is not None and len(stored.see.seeds) >= finals)
+    return stored if searched and tested and not _failed_beside_the_search(stored, until) else None
+
+
+def _failed_beside_the_search(stored: StudyResult, until: Until) -> bool:
+    """Whether a baseline, re-ranking or final run has failed, which the next session tries again."""
+    phases = ("baseline", "rerank", "final") if until == "final" else ("baseline",)
+    return any(lineage.startswith(phases) for lineage in stored.failures)
 
 
 def _has_ended(stored: StudyResult, before: StudySpec, spec: StudySpec) -> bool:

@@ -369,7 +369,7 @@ class _TrackingListener(DeskListener):
         best: dict[str, float] = {}
         if result.status == "complete" and not work.row.plan and result.best_value is not None:
             best = {f"best/{self._spec.objective}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
-        tags = {"device": result.device or work.where, **({"cause": result.cause} if result.cause else {}), **result.facts}
+        tags = {"device": result.device or work.where, "cause": result.cause or "none", **result.facts}
         self._tracker.end_run(work.row.lineage, status=result.status, ended_at=time.time(), tags=tags, metrics=best)
 
 

@@ -54,6 +54,7 @@ _FINISHED = tuple(_STATES.values())
 _SPEC = "spec"
 _SPENT = "spent_s"
 _EXHAUSTED = "exhausted"  # by the sampler of this name
+_FAILED_BEFORE = "failed_before"  # numbers of planned rows that failed in an earlier session, and were taken back
 _DUPLICATES_IN_A_ROW = 20
 
 
@@ -147,6 +148,7 @@ class Ledger:
         self._grid: Iterator[dict[str, Value]] = space.points() if space is not None and sampler == "grid" else iter(())
         self._open: dict[str, Trial] = {}
         self._parsed: dict[int, FinishedRow] = {}  # a row that ended never changes again
+        self._failed_before: set[int] = set(study.user_attrs.get(_FAILED_BEFORE, ()))
         self._spent_before = float(study.user_attrs.get(_SPENT, 0.0))
         self._opened_at = time.monotonic()
 
@@ -323,7 +325,14 @@ class Ledger:
         self._study.tell(trial.number, state=TrialState.FAIL)
 
     def withdraw_unfinished(self) -> None:
-        """Take back every row that is waiting or was left RUNNING; what is still wanted of them is planned again."""
+        """Take back every row that is waiting, was left RUNNING or has failed; what is still wanted of them is planned again.
+
+        A failed row is planned again because whoever starts a study again has mended the cause, or wants to see it once more.
+        It goes on from its checkpoint, under its own lineage.
+        """
+        failed = [trial.number for trial in self._rows() if trial.state == TrialState.FAIL]
+        self._failed_before |= set(failed)  # Optuna writes nothing to a trial that has ended
+        self._study.set_user_attr(_FAILED_BEFORE, sorted(self._failed_before))
         for trial in self._study.get_trials(deepcopy=False):
             if not trial.state.is_finished():
                 self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
@@ -331,7 +340,7 @@ class Ledger:
         self._open.clear()
 
     def withdrawn(self) -> tuple[str, ...]:
-        """Lineages that were begun, taken back, and not planned again."""
+        """Lineages that were begun, cut, taken back, and not planned again."""
         cut = (trial for trial in self._study.get_trials(deepcopy=False) if _SUPERSEDED in trial.user_attrs)
         begun = {trial.user_attrs.get(_LINEAGE) for trial in cut if trial.datetime_start is not None}
         return tuple(sorted(lineage for lineage in begun if lineage and not self.holds(lineage)))
@@ -377,7 +386,8 @@ class Ledger:
 
     def _rows(self) -> list[FrozenTrial]:
         hidden = {_SUPERSEDED, _KNOWN}
-        return [trial for trial in self._study.get_trials(deepcopy=False) if hidden.isdisjoint(trial.user_attrs)]
+        trials = self._study.get_trials(deepcopy=False)
+        return [trial for trial in trials if hidden.isdisjoint(trial.user_attrs) and trial.number not in self._failed_before]
 
     def _waiting(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))

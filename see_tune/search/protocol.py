@@ -141,7 +141,7 @@ class Protocol:
         return not ended or (ended in ("trials", "exhausted") and bool(self._search.waiting_lineages()))
 
     def search_ended(self) -> str:
-        """Which limit of the budget is used up, or ``exhausted``: no point of the space is left; empty where a trial may begin."""
+        """The limit of the budget that is used up, or ``exhausted`` where no point is left; empty where a trial may begin."""
         budget = self._spec.budget
         if self._search.started() >= budget.trials:
             return "trials"

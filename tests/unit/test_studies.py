@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import filelock
 import pytest
@@ -175,3 +177,20 @@ def test_search_that_ended_before_its_last_trial_is_settled_and_says_why(folder:
 def test_search_that_may_find_more_is_not_settled(folder: StudyFolder, tmp_path: Path, how: str, more: dict[str, str]) -> None:
     ended(folder, how)
     assert settled(asked(**more), Home(tmp_path), "final") is None
+
+
+@pytest.mark.parametrize(
+    ("lineage", "until", "tried_again"),
+    [
+        ("t003", "final", False),
+        ("baseline", "search", True),
+        ("rerank-t001-f0of4", "search", False),
+        ("rerank-t001-f0of4", "final", True),
+    ],
+)
+def test_failure_beside_the_search_is_tried_again(
+    folder: StudyFolder, tmp_path: Path, lineage: str, until: Literal["search", "final"], tried_again: bool
+) -> None:
+    stored = replace(ended(folder, "exhausted"), failures={lineage: "loss is nan"})
+    folder.summary_file.write_text(stored.to_json())
+    assert (settled(asked(), Home(tmp_path), until) is None) == tried_again

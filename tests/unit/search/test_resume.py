@@ -88,3 +88,34 @@ def test_final_phase_alone_leaves_the_search_as_it_stands(build_bench: Callable[
     bench.run()
     assert [row.lineage for row in bench.search.finished()] == ["t000", "t001"]
     assert {name.partition("-")[0] for name, _ in bench.recorder.ended} == {"rerank", "final"}
+
+
+def test_failed_planned_row_is_tried_again_by_the_next_session_and_not_by_its_own(
+    build_bench: Callable[..., Any], tmp_path: Path
+) -> None:
+    failing = build_bench(tmp_path)
+    failing.fails = {"baseline": "loss is nan", "final-see": "out of memory"}
+    failing.run()
+    ended = Counter(name for name, result in failing.recorder.ended if result.status == "failed")
+    assert ended["baseline"] == 1
+    assert sum(name.startswith("final-see") for name in ended) == 3
+    assert {row.lineage for row in failing.final.finished() if row.result.status == "failed"} == ended.keys()
+    mended = build_bench(tmp_path)
+    mended.run()
+    again = [name for name, _ in mended.recorder.ended]
+    assert {"baseline"} | {name for name in ended if name.startswith("final-see")} <= set(again)
+    assert not any(name.startswith("rerank-t") for name in again)
+    assert all(row.value is not None for row in mended.final.finished())
+    assert mended.final.withdrawn() == ()
+    assert build_bench(tmp_path).desk.take("nothing") is None
+
+
+def test_failed_row_that_is_no_longer_wanted_is_no_failure_of_the_study(
+    build_bench: Callable[..., Any], tmp_path: Path, study_text: str
+) -> None:
+    failing = build_bench(tmp_path)
+    failing.fails = {"rerank-t": "loss is nan"}
+    failing.run()
+    again = build_bench(tmp_path, study_text.replace("rerank_folds: 2", "rerank_folds: 3"))
+    again.run()
+    assert [row.lineage for row in again.final.finished() if row.result.status == "failed"] == []
