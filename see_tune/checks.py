@@ -70,7 +70,7 @@ def _problems(
         return  # rendered glyphs and the list of broken images are written there
     try:
         dataset_facts(trial, home)
-        if study.final is not None and study.validation.rerank_top and study.protocol == "honest":
+        if study.final is not None and study.validation.reranked and study.protocol == "honest":
             folds = SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
             dataset_facts(trial.model_copy(update={"split": folds}), home)
         if trial.dataset.on_corrupt == "fail":

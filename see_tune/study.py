@@ -39,7 +39,7 @@ from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left,
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
-from see_tune.spec.keys import flat
+from see_tune.spec.keys import PER_TRIAL, flat
 from see_tune.spec.load import Loaded, dump_study, load_study, trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.studies import (
@@ -55,7 +55,7 @@ from see_tune.studies import (
 )
 from see_tune.tracking.mlflow_tracker import Tracker
 from see_tune.tracking.registry import Candidate as ChampionCandidate
-from see_tune.training.trainer import load_trained, train
+from see_tune.training import load_trained, train_trial
 
 _DELIVERY_S = 60.0
 _NODES_S = 30.0  # workers of a cluster that has just been started may be a little late
@@ -220,7 +220,7 @@ class _Run:
 
     def _run_rows(self, desk: Desk) -> None:
         self.watcher.begin(self.spec, self.board, self.folder)
-        trial = partial(train, home=self.home, threads=self.resources.cpus)
+        trial = partial(train_trial, home=self.home, threads=self.resources.cpus)
         try:
             if self.on_cluster:
                 send_log_to(self.folder.engine_log)
@@ -361,11 +361,15 @@ class _TrackingListener(DeskListener):
         )
 
     def on_epoch(self, work: Work, result: EpochResult) -> None:
-        self._tracker.log_epoch(work.row.lineage, result)
+        if result.epoch <= work.spec.last_epoch:  # of a trial of several trainings, the first one's; their mean comes at the end
+            self._tracker.log_epoch(work.row.lineage, result)
 
     def on_end(self, work: Work, result: TrialResult) -> None:
         if result.status == "interrupted":
             return  # its run goes on when the study does
+        for epoch in result.epochs if work.mean_curve(result) else ():
+            means = {f"mean/{name}": value for name, value in epoch.metrics.items()}
+            self._tracker.log_epoch(work.row.lineage, replace(epoch, metrics=means))
         best: dict[str, float] = {}
         if result.status == "complete" and not work.row.plan and result.best_value is not None:
             best = {f"best/{self._spec.objective}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
@@ -394,7 +398,10 @@ def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
 
 def _opened_board(spec: StudySpec, protocol: Protocol, search: Ledger, final: Ledger, slots: int) -> Board:
     """A board that knows what earlier sessions finished."""
-    board = Board(Plan(protocol.planned_trials(), spec.train.epochs, protocol.planned_epochs(), plan_text(spec)), slots)
+    trial = trial_values(spec)
+    members = max(1, len(trial.members))
+    plan = Plan(protocol.planned_trials(), trial.epochs_in_all, protocol.planned_epochs(), plan_text(spec), members)
+    board = Board(plan, slots)
     for row in search.finished():
         board.recall(row)
     for row in final.finished():
@@ -407,7 +414,7 @@ def plan_text(spec: StudySpec) -> str:
     if spec.final is None:
         return "no final phase"
     validation = spec.validation
-    rerank = f"re-rank {validation.rerank_top} x {validation.rerank_folds}, " if validation.rerank_top else ""
+    rerank = f"re-rank {validation.reranked} x {validation.rerank_folds}, " if validation.reranked else ""
     return f"{rerank}final {spec.final.seeds} seeds x {1 if spec.final.baseline == 'none' else 2}"
 
 
@@ -449,7 +456,7 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
 
 
 def _study_params(spec: StudySpec) -> dict[str, Any]:
-    values = flat(spec.model_dump(by_alias=True, mode="json", exclude={"split", "stop_epoch"}))
+    values = flat(spec.model_dump(by_alias=True, mode="json", exclude=set(PER_TRIAL)))
     return {name: value for name, value in values.items() if not name.startswith(("search", "start_with"))}
 
 

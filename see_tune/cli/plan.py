@@ -39,7 +39,7 @@ def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
         "loss": spec.loss.name,
         "objective": f"{trial.objective_metric} on {_measured_on(spec)}",
         "search": {parameter.name: str(parameter.domain) for parameter in loaded.space.parameters},
-        "trials": f"{spec.budget.trials} of {spec.train.epochs} epochs; {spec.sampler.name}, {judged}",
+        "trials": f"{_trials(loaded)} of {_epochs(spec)} epochs; {spec.sampler.name}, {judged}",
         "trial 0": loaded.trial_zero or "not the file's values: one lies outside its range",
         "then": "nothing: --until search" if until == "search" else plan_text(spec),
         "side by side": f"{resources.slots} trials, each {resources.cpus} CPU and {resources.gpus:g} GPU",
@@ -52,7 +52,21 @@ def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
 def _measured_on(spec: StudySpec) -> str:
     if spec.protocol == "paper":
         return "the test classes, epoch by epoch, as the papers did: never a champion"
-    return f"{spec.validation.fraction:.0%} of the training classes"
+    folds, fraction = spec.validation.folds, spec.validation.fraction
+    classes = f"{folds} folds of the training classes" if fraction is None else f"{fraction:.0%} of the training classes"
+    seeds = f"{spec.repeat} seeds" if spec.repeat > 1 else ""
+    averaged = " and ".join(part for part in ("folds" if folds else "", seeds) if part)
+    return classes + (f", the mean over {averaged}" if averaged else "")
+
+
+def _trials(loaded: Loaded) -> str:
+    trials, size = loaded.spec.budget.trials, loaded.space.size
+    return f"{size} (all points; budget.trials {trials})" if size is not None and size < trials else str(trials)
+
+
+def _epochs(spec: StudySpec) -> str:
+    members = (spec.validation.folds or 1) * spec.repeat
+    return f"{members} x {spec.train.epochs}" if members > 1 else str(spec.train.epochs)
 
 
 def _lines(value: Any) -> list[str]:

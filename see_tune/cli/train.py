@@ -33,11 +33,11 @@ def train(
 
     def print_epoch(result: EpochResult, checkpoint: Path | None) -> None:
         if not as_json:
-            print(_line(result, trial.last_epoch, trial.objective_metric), flush=True)
+            print(_line(result, trial.epochs_in_all, trial.objective_metric), flush=True)
 
     if not as_json:
         print(f"{facts.train_images} images of {facts.train_classes} classes; values: the file's own")
-    from see_tune.training import train as train_trial
+    from see_tune.training import train_trial
 
     outcome = train_trial(trial, home=at_home, folder=folder, on_epoch=print_epoch, threads=len(os.sched_getaffinity(0)))
     if as_json:

@@ -89,7 +89,8 @@ def _held_out_classes(table: ImageTable, kind: SplitKind, seed: int, fraction: f
         if len(classes) < MIN_CLASSES * folds:
             raise DatasetError(
                 f"{table.name} has {len(classes)} training classes, too few for {folds} folds: each needs at least "
-                f"{MIN_CLASSES}, so {MIN_CLASSES * folds} in all. Use fewer folds (validation.rerank_folds), or more classes"
+                f"{MIN_CLASSES}, so {MIN_CLASSES * folds} in all. Use fewer folds (validation.folds, "
+                "validation.rerank_folds), or more classes"
             )
         return np.array_split(shuffled, folds)[fold]
     if not 0 < fraction < 1:

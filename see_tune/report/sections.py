@@ -33,6 +33,7 @@ from see_tune.results import Arm, Interval
 from see_tune.search.ledger import FinishedRow
 from see_tune.search.protocol import row_title
 from see_tune.spec.load import dump_study, grace_epochs, trial_values
+from see_tune.spec.models import StudySpec
 
 _SHOWN_CONFIGURATIONS = 10
 _PHASES = {"search": "search", "baseline": "SEE off beside it", "rerank": "re-rank", "final": "final"}
@@ -103,10 +104,15 @@ def _chosen(record: StudyRecord) -> str:
     see, off = record.result.see, record.result.off
     if see is None:
         return "nothing yet: no trial is complete."
-    how = f"mean over {record.spec.validation.rerank_folds} folds" if see.reranked else "its own validation classes"
+    how = f"mean over {record.spec.validation.rerank_folds} folds" if see.reranked else _own_validation(record.spec)
     values = ", ".join(f"{name} {setting(value)}" for name, value in see.values.items())
     beside = f", {side_title(off)} {percent(_value(off))}" if off else ""
     return f"{see.lineage} with {percent(_value(see))} after epoch {see.epoch} ({how}{beside}): {values}."
+
+
+def _own_validation(spec: StudySpec) -> str:
+    members = (spec.validation.folds or 1) * spec.repeat
+    return f"mean over its {members} trainings" if members > 1 else "its own validation classes"
 
 
 def side_title(arm: Arm) -> str:

@@ -65,12 +65,16 @@ class Snapshot:
 
 @dataclass
 class Plan:
-    """How many epochs of training are planned per phase, for the time left; the study sets it and corrects it."""
+    """How many epochs of training are planned per phase, for the time left; the study sets it and corrects it.
+
+    members: trainings whose mean a trial is; a complete one has trained its epochs so many times.
+    """
 
     trials: int
     epochs_per_trial: int
     final_epochs: int
     text: str
+    members: int = 1
 
 
 @dataclass
@@ -134,7 +138,7 @@ class Board(DeskListener):
         self.pruned += result.status == "pruned"
         self.failed += result.status == "failed"
         if result.epochs:
-            self._search_epochs.append(result.epochs[-1].epoch)
+            self._search_epochs.append(result.epochs[-1].epoch * (self.plan.members if result.status == "complete" else 1))
         if result.status == "complete" and value is not None and (self.best is None or value > self.best.value):
             self.best = Best(row.lineage, value, row.values)
 
@@ -174,7 +178,7 @@ def _running(work: Work) -> RunningTrial:
         row_title(work.row),
         work.where,
         last.epoch if last else 0,
-        work.spec.last_epoch,
+        work.spec.epochs_in_all,
         metrics.get(work.metric),
         metrics.get("train/images_per_s"),
         metrics.get("train/wait_share"),

@@ -39,6 +39,7 @@ from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Val
 
 # User attributes of Optuna's trials.
 _LINEAGE, _PLAN, _RESULT, _DURATION = "lineage", "plan", "result", "duration_s"
+_CURVE = "curve"  # epoch -> objective, where a row counts with another than it reported
 _SUPERSEDED = "superseded"  # cut, and enqueued again under its lineage
 _JUDGED = "judged_epochs"  # of a row that was cut: the pruner has spoken on so many of its epochs
 _ADOPTED = "adopted"  # trained under an earlier search space of the same study
@@ -244,14 +245,20 @@ class Ledger:
         trial.report(value, epoch)
         return trial.should_prune() and epoch > trial.user_attrs.get(_JUDGED, 0)
 
-    def tell(self, lineage: str, result: TrialResult) -> None:
-        """Close a row with how it ended; an interrupted one goes back into the queue."""
+    def tell(self, lineage: str, result: TrialResult, *, curve: Mapping[int, float] | None = None) -> None:
+        """Close a row with how it ended; an interrupted one goes back into the queue.
+
+        curve: epoch -> objective that the row counts with from now on, where it is another than what was reported (a mean
+        over folds); the pruner goes on comparing what was reported.
+        """
         trial = self._open.pop(lineage)
         if result.status == "interrupted":
             self._requeue(self._frozen(trial.number))
             return
         trial.set_user_attr(_DURATION, sum(epoch.duration_s for epoch in result.epochs))
         trial.set_user_attr(_RESULT, _without_history(result).to_json())
+        if curve is not None:
+            trial.set_user_attr(_CURVE, {str(epoch): value for epoch, value in curve.items()})
         self._study.set_user_attr(_SPENT, self.spent_s)
         self._study.tell(trial, result.best_value if result.status == "complete" else None, state=_STATES[result.status])
 
@@ -378,7 +385,7 @@ class Ledger:
 
     def history(self, lineage: str) -> dict[int, float]:
         """Epoch -> objective of the living row of a lineage."""
-        return next((dict(t.intermediate_values) for t in self._rows() if t.user_attrs.get(_LINEAGE) == lineage), {})
+        return next((_curve(trial) for trial in self._rows() if trial.user_attrs.get(_LINEAGE) == lineage), {})
 
     def _drop(self, trial: Trial) -> None:
         trial.set_user_attr(_SUPERSEDED, True)
@@ -399,6 +406,11 @@ class Ledger:
         if trial.number not in self._parsed:
             self._parsed[trial.number] = _parse_finished(trial)
         return self._parsed[trial.number]
+
+
+def _curve(trial: FrozenTrial) -> dict[int, float]:
+    told = trial.user_attrs.get(_CURVE)
+    return {int(epoch): value for epoch, value in told.items()} if told else dict(trial.intermediate_values)
 
 
 def _parse_finished(trial: FrozenTrial) -> FinishedRow:

@@ -84,7 +84,7 @@ class Protocol:
         yield Phase("search", [*self._baseline_stream(), Stream(self._search, self._searched_spec, self._within_budget)])
         if self._until == "search" or self._spec.final is None or not self._complete():
             return
-        if self._spec.validation.rerank_top and self._spec.protocol == "honest":
+        if self._spec.validation.reranked and self._spec.protocol == "honest":
             self._plan_rerank()
             yield Phase("re-rank", [self._planned_stream()])
         winner = self.winner()
@@ -104,16 +104,16 @@ class Protocol:
         """Epochs of training beside the search, at most: for the time left."""
         horizon = self._spec.train.epochs
         sides = 1 + self._has_baseline
-        epochs = horizon * self._has_baseline
+        epochs = self._base.epochs_in_all * self._has_baseline
         if self._until == "final" and self._spec.final:
-            epochs += horizon * (self._spec.validation.rerank_top + self._has_baseline) * self._folds
+            epochs += horizon * (self._spec.validation.reranked + self._has_baseline) * self._folds
             epochs += horizon * self._spec.final.seeds * sides
         return epochs
 
     @property
     def _folds(self) -> int:
         validation = self._spec.validation
-        return validation.rerank_folds if validation.rerank_top and self._spec.protocol == "honest" else 0
+        return validation.rerank_folds if validation.reranked and self._spec.protocol == "honest" else 0
 
     @property
     def _has_baseline(self) -> bool:
@@ -159,7 +159,7 @@ class Protocol:
     # Re-rank
 
     def _plan_rerank(self) -> None:
-        for row in self._complete()[: self._spec.validation.rerank_top]:
+        for row in self._complete()[: self._spec.validation.reranked]:
             self._plan_folds("see", row.lineage, row.values)
         if any(row.lineage == self._off and row.value is not None for row in self._final.finished()):
             self._plan_folds("off", self._off, {})
@@ -230,10 +230,11 @@ class Protocol:
             case "rerank":
                 split = SplitSpec(kind="fold", seed=self._spec.seed, folds=plan["folds"], fold=plan["fold"])
                 seed = self._spec.seed + _RERANK_SEED + plan["fold"]
-                return trial.model_copy(update={"split": split, "seed": seed})
+                return trial.model_copy(update={"split": split, "seed": seed, "members": ()})
             case "final":
                 seed = self._spec.seed + _FINAL_SEED + plan["seed"]
-                return trial.model_copy(update={"split": SplitSpec(kind="test"), "seed": seed, "stop_epoch": plan["epoch"]})
+                once = {"split": SplitSpec(kind="test"), "seed": seed, "members": ()}
+                return trial.model_copy(update=once | {"stop_epoch": plan["epoch"]})
             case _:
                 return trial
 

@@ -73,6 +73,12 @@ class Work:
         epoch, value = best_epoch(self.history, self.metric) or (None, None)
         return TrialResult(status, self.history, epoch, value, cause=cause, device=self.where)
 
+    def mean_curve(self, result: TrialResult) -> dict[int, float] | None:
+        """Epoch -> mean over the members of a complete row; None for a row of one training, whose curve was reported."""
+        if not self.spec.members or result.status != "complete":
+            return None
+        return {epoch.epoch: epoch.metrics[self.metric] for epoch in result.epochs if self.metric in epoch.metrics}
+
     @property
     def history(self) -> tuple[EpochResult, ...]:
         return tuple(self.epochs[epoch] for epoch in sorted(self.epochs))
@@ -195,7 +201,7 @@ class Desk:
             return
         with self._kept():
             result = self._end_of(work, lost=lost)
-            work.stream.ledger.tell(work.row.lineage, result)
+            work.stream.ledger.tell(work.row.lineage, result, curve=work.mean_curve(result))
             for listener in self._listeners:
                 listener.on_end(work, result)
 

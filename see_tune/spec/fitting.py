@@ -12,7 +12,7 @@ from typing import Any
 
 from see_tune.errors import SpecError
 from see_tune.spec.frozen import changes_no_number
-from see_tune.spec.keys import flat
+from see_tune.spec.keys import PER_TRIAL, flat
 from see_tune.spec.models import StudySpec, TrialSpec
 from see_tune.spec.points import Point
 from see_tune.spec.ranges import in_type
@@ -43,5 +43,5 @@ def fitted(trial: TrialSpec, spec: StudySpec, space: Space) -> Point | None:
 
 def _deciding(trial: TrialSpec) -> dict[str, Any]:
     """All that decides a trial's number, by dotted key. The split hangs on keys of the study, which are compared as such."""
-    values = flat(trial.model_dump(mode="json", by_alias=True, exclude={"split", "stop_epoch"}))
+    values = flat(trial.model_dump(mode="json", by_alias=True, exclude=set(PER_TRIAL)))
     return {name: value for name, value in values.items() if not changes_no_number(name)}

@@ -16,7 +16,7 @@ from see_tune.spec.models import StudySpec, TrialSpec
 Schema = dict[str, Any]
 Kind = Literal["whole number", "number", "boolean", "choice", "name"]
 
-PER_TRIAL = ("split", "stop_epoch")
+PER_TRIAL = ("split", "stop_epoch", "members")
 """Fields of a TrialSpec that the study sets and no file may."""
 
 _ONE_FOR_THE_STUDY = {

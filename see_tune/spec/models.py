@@ -205,6 +205,18 @@ class SplitSpec(Part):
     fold: Annotated[int, Field(ge=0)] = 0
 
 
+class MemberSpec(Part):
+    """One of several trainings whose mean is a trial's value; not a YAML block, but set for each trial."""
+
+    split: SplitSpec
+    seed: Seed
+
+    @property
+    def name(self) -> str:
+        """``fold2-seed0``, or ``seed1`` where there is one split."""
+        return f"fold{self.split.fold}-seed{self.seed}" if self.split.kind == "fold" else f"seed{self.seed}"
+
+
 OBJECTIVES = {"val_recall_at_1": "val/recall_at_1", "val_map_at_r": "val/map_at_r"}
 Objective = Literal["val_recall_at_1", "val_map_at_r"]
 
@@ -214,6 +226,8 @@ class TrialSpec(Part):
 
     split: what it trains and is measured on.
     stop_epoch: end after this epoch of the same horizon (a final run's e*); None: run to the horizon.
+    members: the (fold, seed) trainings that the trial's value is the mean of; the first has its own split and seed. Empty: it
+        is one training.
     """
 
     seed: Seed = Field(0, description="initial weights, batches, augmentations: the same for every trial")
@@ -227,6 +241,7 @@ class TrialSpec(Part):
     objective: Objective = Field("val_recall_at_1", description="a trial's value is that of its best epoch")
     split: SplitSpec = SplitSpec()
     stop_epoch: Count | None = None
+    members: tuple[MemberSpec, ...] = ()
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -242,6 +257,11 @@ class TrialSpec(Part):
     @property
     def last_epoch(self) -> int:
         return self.stop_epoch or self.train.epochs
+
+    @property
+    def epochs_in_all(self) -> int:
+        """Epochs of all its trainings."""
+        return self.last_epoch * max(1, len(self.members))
 
     @model_validator(mode="after")
     def _expansion_fits(self) -> Self:
@@ -324,12 +344,41 @@ class PrunerSpec(Part):
     force: bool = Field(False, description="accept a grace_epochs earlier than the rule's")
 
 
+_RERANKED = 5
+
+
 class ValidationSpec(Part):
     """The class-disjoint split inside the training classes that trials are compared on."""
 
-    fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.2, description="part of the training classes held out for validation")
-    rerank_top: Annotated[int, Field(ge=0)] = Field(5, description="the best are run again on rerank_folds folds; 0: none")
+    fraction: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        0.2, description="part of the training classes held out for validation; null where folds are given"
+    )
+    folds: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="in place of fraction: a trial is trained on each fold, and its value is their mean"
+    )
+    rerank_top: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto", description="the best are run again on rerank_folds folds; 0: none; auto: 5, or none where folds are given"
+    )
     rerank_folds: Annotated[int, Field(ge=2)] = Field(4, description="folds of the training classes for the re-ranking")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fraction_or_folds(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        folds, fraction = values.get("folds"), values.get("fraction", 0.2)
+        if folds is None and fraction is None:
+            raise RuleError("fraction", "null, and folds are not given; valid: fraction: 0.2, or folds: 4")
+        if folds is not None and values.get("fraction") is not None:
+            raise RuleError("folds", f"fraction {fraction} and folds {folds} exclude each other; drop one, or set fraction: null")
+        return {**values, "fraction": None if folds is not None else fraction}
+
+    @property
+    def reranked(self) -> int:
+        """How many of the best are run again before one is chosen."""
+        if self.rerank_top != "auto":
+            return self.rerank_top
+        return _RERANKED if self.folds is None else 0  # the same folds again would tell little
 
 
 class BudgetSpec(Part):
@@ -410,7 +459,7 @@ def _also_none(schema: dict[str, Any]) -> None:
 class StudySpec(TrialSpec):
     """A YAML file: a trial's values (trial 0) and the study that varies them.
 
-    `split` and `stop_epoch` are set by the study for each trial and refused in a file.
+    `split`, `stop_epoch` and `members` are set by the study for each trial and refused in a file.
     """
 
     study: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")] = Field(
@@ -427,6 +476,9 @@ class StudySpec(TrialSpec):
     sampler: SamplerSpec = SamplerSpec()
     pruner: PrunerSpec = PrunerSpec()
     validation: ValidationSpec = ValidationSpec()
+    repeat: Annotated[int, Field(ge=1, le=50)] = Field(
+        1, description="training seeds of each trial; its value is the mean over them"
+    )
     budget: BudgetSpec = BudgetSpec()
     final: Annotated[FinalSpec | None, BeforeValidator(_none_is_null)] = Field(
         FinalSpec(), description="none: no final phase, no champion", json_schema_extra=_also_none
@@ -439,3 +491,12 @@ class StudySpec(TrialSpec):
         "there that several hosts may read); or postgresql+psycopg://user@host/database",
     )
     tracking: TrackingSpec = TrackingSpec()
+
+    @model_validator(mode="after")
+    def _folds_of_training_classes(self) -> Self:
+        if self.protocol == "paper" and self.validation.folds is not None:
+            raise RuleError(
+                "validation.folds",
+                "protocol: paper measures on the test classes, which are not folded; drop folds, or set protocol: honest",
+            )
+        return self

@@ -6,14 +6,14 @@ Every change goes through the models' validation, so that no trial exists whose 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from see_tune.errors import SpecError
 from see_tune.spec import keys
-from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
+from see_tune.spec.models import MemberSpec, SplitSpec, StudySpec, TrialSpec
 from see_tune.spec.space import Value
 from see_tune.spec.words import complaint
 
@@ -21,9 +21,21 @@ from see_tune.spec.words import complaint
 def trial_values(spec: StudySpec) -> TrialSpec:
     """Trial 0: the study's own values, on the split that its search trials see."""
     values = {name: getattr(spec, name) for name in TrialSpec.model_fields if name not in keys.PER_TRIAL}
-    kind: Literal["paper", "fraction"] = "paper" if spec.protocol == "paper" else "fraction"
-    split = SplitSpec(kind=kind, seed=spec.seed, fraction=spec.validation.fraction, folds=spec.validation.rerank_folds)
-    return TrialSpec(**values, split=split)
+    splits = _splits(spec)
+    seeds = [spec.seed + number for number in range(spec.repeat)]
+    members = tuple(MemberSpec(split=split, seed=seed) for seed in seeds for split in splits)
+    return TrialSpec(**values, split=splits[0], members=members if len(members) > 1 else ())
+
+
+def _splits(spec: StudySpec) -> list[SplitSpec]:
+    """What a search trial is measured on: one split, or all folds."""
+    validation = spec.validation
+    if spec.protocol == "paper":
+        return [SplitSpec(kind="paper", seed=spec.seed)]
+    if validation.fraction is not None:
+        return [SplitSpec(kind="fraction", seed=spec.seed, fraction=validation.fraction)]
+    folds = validation.folds or 0
+    return [SplitSpec(kind="fold", seed=spec.seed, folds=folds, fold=fold) for fold in range(folds)]
 
 
 def read(trial: TrialSpec, name: str) -> Value | None:

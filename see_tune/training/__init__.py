@@ -1,5 +1,6 @@
-"""One training, from a TrialSpec to a TrialResult. `train` is the door; trainer.py reads from top to bottom."""
+"""From a TrialSpec to a TrialResult: `train` is one training (see trainer.py), `train_trial` the mean of several."""
 
+from see_tune.training.members import train_trial
 from see_tune.training.trainer import load_trained, train
 
-__all__ = ["load_trained", "train"]
+__all__ = ["load_trained", "train", "train_trial"]

@@ -44,7 +44,7 @@ def save_checkpoint(folder: Path, epoch: int, state: Mapping[str, Any]) -> Path:
     torch.save(dict(state), buffer)
     content = buffer.getbuffer()
     file = folder / f"{epoch:04d}-{_digits(content)}.pt"
-    _write_whole(file, content)
+    write_whole(file, content)
     for old in _newest_first(folder)[_KEPT:]:
         old.unlink(missing_ok=True)
     return file
@@ -77,7 +77,7 @@ def save_weights(folder: Path, model: nn.Module, metadata: Mapping[str, str]) ->
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     file = folder / BEST_FILE
-    _write_whole(file, save(weights, metadata=dict(metadata)))
+    write_whole(file, save(weights, metadata=dict(metadata)))
     return file
 
 
@@ -108,7 +108,7 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*-*.pt"), key=age, reverse=True)
 
 
-def _write_whole(file: Path, content: bytes | memoryview) -> None:
+def write_whole(file: Path, content: bytes | memoryview) -> None:
     """Put `content` under the name `file`, all of it or nothing; removes what a training left that was killed in here."""
     temporary = file.with_name(file.name + _TEMPORARY)
     try:

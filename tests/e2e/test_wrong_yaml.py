@@ -64,7 +64,14 @@ TABLE = [
     after("a key without its block", "n_aug: 4", "n_aug", "did you mean see.n_aug?"),
     after("the Python name", "see: {lambda_: 0.1}", "see.lambda_", "did you mean see.lambda?"),
     after("a key of the study's own", "stop_epoch: 3", "stop_epoch", "unknown key"),
-    after("folds", "validation: {folds: 4}", "validation.folds", "unknown key"),
+    after("folds beside a fraction", "validation: {folds: 4, fraction: 0.2}", "validation.folds", "exclude each other; drop one"),
+    after("neither of them", "validation: {fraction: null}", "validation.fraction", "valid: fraction: 0.2, or folds: 4"),
+    after(
+        "folds of test classes",
+        "validation: {folds: 4}\nprotocol: paper",
+        "validation.folds",
+        "which are not folded",
+    ),
     after("a name with spaces", "see: {}\nstudy : s", "study", "duplicate", line=5),
     Wrong("an upper-case name", HEAD.replace("study: s", "study: Cars A"), 1, "study", "lower-case letters"),
     # Types and bounds

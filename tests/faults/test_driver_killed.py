@@ -16,13 +16,13 @@ STUDY = """
 study: killed
 dataset: {name: glyphs, classes: 40}
 model: {embedding_dim: 12}
-train: {epochs: 3}
+train: {epochs: 2}
 search:
   see.n_aug: {int: [1, 11]}
   see.lambda: {float: [0.0, 1.0]}
 budget: {trials: 5}
 pruner: {name: none}
-validation: {fraction: 0.4, rerank_top: 0}
+validation: {folds: 2}
 final: {seeds: 1}
 """
 
@@ -77,3 +77,10 @@ def assert_each_lineage_has_one_run(folder: Path) -> None:
     lineages = Counter(run.data.tags["see_tune.lineage"] for run in runs if "mlflow.parentRunId" in run.data.tags)
     assert set(lineages.values()) == {1}
     assert {run.info.status for run in runs} == {"FINISHED"}
+    searched = [run for run in runs if run.data.tags.get("see_tune.phase") == "search"]
+    assert len(searched) == 5
+    for run in searched:  # each is the mean of two folds
+        curve = client.get_metric_history(run.info.run_id, "mean/val/recall_at_1")
+        assert [point.step for point in curve] == [1, 2]
+        assert run.data.metrics["best/val_recall_at_1"] == max(point.value for point in curve)
+        assert [point.step for point in client.get_metric_history(run.info.run_id, "val/recall_at_1")] == [1, 2]

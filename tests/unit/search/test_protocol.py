@@ -171,3 +171,13 @@ def test_grid_begins_with_the_files_own_values_and_the_points_to_start_with(open
     assert points == [(3, "all"), (2, "proxies"), (1, "proxies"), (1, "all"), (2, "all"), (3, "proxies")]
     assert bench.protocol.search_ended() == "exhausted"
     assert bench.protocol.planned_trials() == 6
+
+
+def test_baseline_is_measured_as_the_trials_are_and_a_final_run_is_one_training(
+    open_bench: Callable[..., Any], study_text: str
+) -> None:
+    bench = open_bench(study_text.replace("validation: {rerank_top: 2, rerank_folds: 2}", "validation: {folds: 2}\nrepeat: 2"))
+    bench.run()
+    assert bench.recorder.phases == ["search", "final"]
+    members = {lineage.partition("-")[0]: len(spec.members) for lineage, spec in bench.recorder.specs.items()}
+    assert members == {"baseline": 4, "final": 0, **{f"t{number:03d}": 4 for number in range(6)}}

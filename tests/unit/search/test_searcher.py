@@ -109,3 +109,28 @@ def test_error_while_planning_ends_the_run_and_is_kept_for_the_runner(open_bench
 @pytest.mark.parametrize("kind", [LedgerSearcher, LedgerStopper])
 def test_what_tune_pickles_leaves_the_desk_behind(open_bench: Callable[..., Any], kind: type) -> None:
     assert "_desk" not in pickle.loads(pickle.dumps(kind(open_bench().desk))).__dict__
+
+
+def test_trial_of_several_trainings_is_judged_by_the_first_and_counts_with_their_mean(
+    open_bench: Callable[..., Any], study_text: str
+) -> None:
+    text = study_text.replace("validation: {rerank_top: 2, rerank_folds: 2}", "validation: {folds: 2}")
+    bench = open_bench(text, until="search")
+    bench.desk.take("baseline")
+    bench.desk.close("baseline", lost=True)
+    bench.desk.take("a")
+    first = {1: 0.5, 2: 0.7, 3: 0.6, 4: 0.6}
+    for epoch, value in first.items():
+        assert not bench.desk.receive("a", report(epoch, value))
+    for epoch in range(5, 9):
+        assert not bench.desk.receive("a", report(epoch, 0.5, "train/loss"))
+    mean = {1: 0.4, 2: 0.5, 3: 0.8, 4: 0.6}
+    epochs = tuple(EpochResult(epoch, {"val/recall_at_1": value}, time.time(), 2.0) for epoch, value in mean.items())
+    bench.desk.receive("a", {"outcome": TrialResult("complete", epochs, 3, 0.8).to_json()})
+    bench.desk.close("a", lost=False)
+    (row,) = bench.search.finished()
+    assert (row.value, row.duration_s) == (0.8, 8.0)
+    assert bench.search.history("t000") == mean
+    assert bench.search._study.trials[0].intermediate_values == first
+    assert (bench.protocol.winner().epoch, bench.protocol.winner().value) == (3, 0.8)
+    assert [(phase.name) for phase in bench.protocol.phases()] == ["search"]

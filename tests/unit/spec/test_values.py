@@ -4,8 +4,9 @@ import pytest
 
 from see_tune.errors import SpecError
 from see_tune.spec import keys
-from see_tune.spec.models import DatasetSpec, TrialSpec
-from see_tune.spec.values import apply, read
+from see_tune.spec.load import dump_study, parse_study
+from see_tune.spec.models import DatasetSpec, StudySpec, TrialSpec
+from see_tune.spec.values import apply, read, trial_values
 
 TRIAL = TrialSpec(dataset=DatasetSpec(name="cars196"))
 
@@ -42,3 +43,32 @@ def test_what_is_no_value_of_a_trial_is_neither_read_nor_set(name: str) -> None:
         read(TRIAL, name)
     with pytest.raises(SpecError, match="unknown key"):
         apply(TRIAL, {name: 1})
+
+
+def studied(text: str) -> StudySpec:
+    return parse_study(f"study: s\nseed: 7\ndataset: {{name: cars196}}\nsearch: {{see.n_aug: {{int: [1, 9]}}}}\n{text}", "f").spec
+
+
+def test_trial_of_folds_and_repeats_is_the_mean_of_their_product_and_begins_with_the_studys_own_seed() -> None:
+    trial = trial_values(studied("validation: {folds: 3}\nrepeat: 2\n"))
+    assert [member.name for member in trial.members] == [f"fold{fold}-seed{seed}" for seed in (7, 8) for fold in range(3)]
+    assert {member.split.seed for member in trial.members} == {7}
+    assert (trial.split, trial.seed) == (trial.members[0].split, trial.members[0].seed)
+    assert trial.epochs_in_all == 6 * trial.train.epochs
+
+
+def test_trial_of_one_split_and_seed_has_no_members() -> None:
+    trial = trial_values(studied(""))
+    assert (trial.members, trial.epochs_in_all) == ((), trial.train.epochs)
+
+
+@pytest.mark.parametrize(
+    ("text", "reranked"), [("", 5), ("validation: {folds: 4}\n", 0), ("validation: {folds: 4, rerank_top: 2}\n", 2)]
+)
+def test_folds_take_the_place_of_the_re_ranking_unless_it_is_asked_for(text: str, reranked: int) -> None:
+    assert studied(text).validation.reranked == reranked
+
+
+def test_folds_survive_the_frozen_file() -> None:
+    spec = studied("validation: {folds: 4}\nrepeat: 3\n")
+    assert parse_study(dump_study(spec), "frozen").spec == spec
