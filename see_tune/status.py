@@ -77,8 +77,8 @@ def read_status(home: Home, name: str) -> StudyStatus:
     spec = frozen(folder).spec
     holder = holder_of(folder)
     ledgers = view_ledgers(folder, spec.study)
-    search, final = ledgers if ledgers else (None, None)
-    searched, planned = _finished(search), _finished(final)
+    search, final, off = ledgers if ledgers else (None, None, None)
+    searched, planned, beside = _finished(search), _finished(final), _finished(off)
     statuses = [row.result.status for row in searched]
     return StudyStatus(
         study=name,
@@ -93,11 +93,11 @@ def read_status(home: Home, name: str) -> StudyStatus:
         pruned=statuses.count("pruned"),
         failed=statuses.count("failed"),
         waiting=len(search.cut()) + len(search.running()) * (holder is None) if search else 0,
-        planned=len(planned),
+        planned=len(planned) + len(beside),
         best=_best(searched),
-        off=_best([row for row in planned if row.plan["phase"] == "baseline" and not row.plan["values"]][-1:]),
+        off=_best(beside or [row for row in planned if row.plan["phase"] == "baseline" and not row.plan["values"]][-1:]),
         last_epoch=spec.train.epochs,
-        running=tuple(_running(search) + _running(final)) if holder else (),
+        running=tuple(_running(search) + _running(final) + _running(off)) if holder else (),
         disk_bytes=_size(folder, "**/*"),
         checkpoint_bytes=_size(folder, "trials/**/*"),
         folder=str(folder.root),

@@ -94,6 +94,12 @@ def settled(loaded: Loaded, home: Home, until: Until, *, extend: bool = True) ->
     searched = not extend or stored.trials >= loaded.spec.budget.trials or _has_ended(stored, before, loaded.spec)
     final = loaded.spec.final if until == "final" else None
     finals = final.seeds if final else 0
+    if (
+        final
+        and before.final
+        and (before.searches_baseline, final.baseline) != (loaded.spec.searches_baseline, before.final.baseline)
+    ):
+        return None
     tested = not finals or (stored.see is not None and len(stored.see.seeds) >= finals)
     return stored if searched and tested and not _failed_beside_the_search(stored, until) else None
 

@@ -34,7 +34,6 @@ from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, open_ledgers
 from see_tune.search.guard import FailureGuard
-from see_tune.search.ledger import Ledger
 from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
@@ -180,11 +179,19 @@ class _Run:
         self.ledgers.storage.tell = watcher.note
         for line in _ledger_notes(self.ledgers, loaded.spec):
             watcher.note(line)
-        self.protocol = Protocol(loaded.spec, self.search, self.final, until=until, baseline=self.ledgers.baseline, extend=extend)
+        self.protocol = Protocol(
+            loaded.spec,
+            self.search,
+            self.final,
+            until=until,
+            off=self.ledgers.off,
+            baseline=self.ledgers.baseline,
+            extend=extend,
+        )
         self.nodes = nodes
         self.on_cluster = bool(nodes[0].id)
         self.resources = share_out(loaded.spec.resources, nodes)
-        self.board = _opened_board(self.spec, self.protocol, self.search, self.final, self.resources.slots)
+        self.board = _opened_board(self.spec, self.protocol, self.ledgers, self.resources.slots)
 
     def run(self) -> StudyResult:
         tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.name, uri=self.spec.tracking.uri)
@@ -290,7 +297,7 @@ class _Run:
         return study_result(
             self.spec,
             rows,
-            self.final.finished(),
+            [*self.final.finished(), *(self.ledgers.off.finished() if self.ledgers.off else ())],
             see,
             off,
             status=status,
@@ -396,16 +403,15 @@ def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
     return [*ledgers.carried.lines(), *warm]
 
 
-def _opened_board(spec: StudySpec, protocol: Protocol, search: Ledger, final: Ledger, slots: int) -> Board:
+def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: int) -> Board:
     """A board that knows what earlier sessions finished."""
     trial = trial_values(spec)
     members = max(1, len(trial.members))
     plan = Plan(protocol.planned_trials(), trial.epochs_in_all, protocol.planned_epochs(), plan_text(spec), members)
     board = Board(plan, slots)
-    for row in search.finished():
-        board.recall(row)
-    for row in final.finished():
-        board.recall(row)
+    for ledger in (ledgers.search, ledgers.final, ledgers.off):
+        for row in ledger.finished() if ledger else ():
+            board.recall(row)
     return board
 
 
@@ -414,8 +420,10 @@ def plan_text(spec: StudySpec) -> str:
     if spec.final is None:
         return "no final phase"
     validation = spec.validation
-    rerank = f"re-rank {validation.reranked} x {validation.rerank_folds}, " if validation.reranked else ""
-    return f"{rerank}final {spec.final.seeds} seeds x {1 if spec.final.baseline == 'none' else 2}"
+    twice = "2 x " if spec.searches_baseline else ""
+    rerank = f"re-rank {twice}{validation.reranked} x {validation.rerank_folds}, " if validation.reranked else ""
+    beside = "SEE off searched as well, " if spec.searches_baseline else ""
+    return f"{beside}{rerank}final {spec.final.seeds} seeds x {1 if spec.final.baseline == 'none' else 2}"
 
 
 # The machine

@@ -15,7 +15,7 @@ from see_tune.home import Home, StudyFolder
 from see_tune.report.summary import study_result
 from see_tune.results import StudyResult
 from see_tune.search.generations import view_ledgers
-from see_tune.search.ledger import FinishedRow
+from see_tune.search.ledger import OFF, FinishedRow
 from see_tune.search.protocol import Protocol
 from see_tune.spec.load import Loaded, parse_study
 from see_tune.spec.models import StudySpec
@@ -54,8 +54,12 @@ class StudyRecord:
 
     @property
     def baseline(self) -> FinishedRow | None:
-        """The SEE-off row that ran beside the search, once it is complete."""
-        return next((row for row in self.planned if row.lineage == _baseline(self.planned) and row.value is not None), None)
+        """The SEE-off row that ran beside the search, or the best of those that were searched; once it is complete."""
+        measured = [row for row in self.planned if row.value is not None and row.plan.get("phase") == "baseline"]
+        searched = [row for row in measured if row.lineage.startswith(OFF)]
+        if searched:
+            return max(searched, key=lambda row: row.value or 0.0)
+        return next((row for row in measured if row.lineage == _baseline(self.planned)), None)
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -78,9 +82,12 @@ def read_record(name: str, home: Home) -> StudyRecord:
     stored = StudyResult.from_json(folder.summary_file.read_text(encoding="utf-8")) if folder.summary_file.is_file() else None
     ledgers = view_ledgers(folder, loaded.spec.study)
     searched = ledgers[0].finished() if ledgers else ()
-    planned = ledgers[1].finished() if ledgers else ()
-    running = [row for ledger in ledgers for row in ledger.running()] if ledgers else []
-    protocol = Protocol(loaded.spec, *ledgers, until="final", baseline=_baseline(planned)) if ledgers else None
+    planned = tuple(row for ledger in ledgers[1:] if ledger for row in ledger.finished()) if ledgers else ()
+    running = [row for ledger in ledgers if ledger for row in ledger.running()] if ledgers else []
+    protocol = None
+    if ledgers:
+        search, final, beside = ledgers
+        protocol = Protocol(loaded.spec, search, final, off=beside, until="final", baseline=_baseline(planned))
     see, off = protocol.arms() if protocol else (None, None)
     result = study_result(
         loaded.spec,
@@ -97,8 +104,8 @@ def read_record(name: str, home: Home) -> StudyRecord:
     note = stored.champion_note if stored else "none of its sessions has ended yet"
     result = replace(result, champion=stored.champion if stored else None, champion_note=note)
     curves = {row.lineage: row.curve for row in running}
-    for ledger, rows in zip(ledgers or (), (searched, planned), strict=False):
-        curves |= {row.lineage: ledger.history(row.lineage) for row in rows}
+    for ledger in ledgers or ():
+        curves |= {row.lineage: ledger.history(row.lineage) for row in ledger.finished()} if ledger else {}
     out = tuple(row.lineage for row in running)
     reranked = _reranked(protocol) if protocol else {}
     return StudyRecord(loaded, folder, result, _state(result, len(out)), searched, planned, out, curves, reranked)

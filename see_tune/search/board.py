@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import FinishedRow, Row
+from see_tune.search.ledger import OFF, FinishedRow, Row
 from see_tune.search.protocol import row_title
 from see_tune.search.searcher import DeskListener, Work
 
@@ -131,8 +131,10 @@ class Board(DeskListener):
     def _count(self, row: Row, result: TrialResult) -> None:
         value = result.best_value
         if row.plan:
-            if row.plan["phase"] == "baseline" and value is not None:
-                self.off = Best(row.lineage, value, row.values)
+            if row.plan["phase"] == "baseline" and result.status == "complete" and value is not None:
+                searched = row.lineage.startswith(OFF)
+                if self.off is None or not searched or value > self.off.value:
+                    self.off = Best(row.lineage, value, row.values)
             return
         self.finished += 1
         self.pruned += result.status == "pruned"

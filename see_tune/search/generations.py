@@ -2,6 +2,7 @@
 
     small         the space that the study began with
     small/g2      after the first change, and so on: one Optuna study each, all in the same storage
+    small/off     the search with SEE off, where there is one; small/off/g2 after a change of it
     small/final   the planned rows of all generations
 
 Optuna holds a parameter to the distribution that its study saw first: a widened range is hardly sampled beyond its old ends
@@ -16,7 +17,7 @@ A warm start is the same step between two studies: their trials become points th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ from see_tune.errors import StudyError
 from see_tune.home import Home, StudyFolder
 from see_tune.search.ledger import (
     Ledger,
+    Side,
     Storage,
     drop_study,
     open_final_ledger,
@@ -82,14 +84,17 @@ class Carried:
 
 @dataclass(frozen=True)
 class Ledgers:
-    """Both ledgers of a study, ready to run.
+    """The ledgers of a study, ready to run.
 
+    off: the search with SEE off; None where the baseline is not searched.
+    baseline: the lineage of the one SEE-off row beside the search, where it is not.
     known: how many points of other studies the sampler was told of.
-    storage: what both lie in.
+    storage: what all of them lie in.
     """
 
     search: Ledger
     final: Ledger
+    off: Ledger | None
     baseline: str
     carried: Carried
     known: int
@@ -112,23 +117,50 @@ def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
     final.withdraw_unfinished()  # the protocol plans again what is still wanted
     past = _begun(storage, address.name)
     search, carried = _open_newest(storage, address.name, past, loaded)
+    off = None
+    if loaded.spec.searches_baseline:
+        without = without_see(loaded)
+        off_name = f"{address.name}/off"
+        off, off_carried = _open_newest(storage, off_name, _begun(storage, off_name), without, side="off")
+        if without.trial_zero:
+            off.enqueue(without.trial_zero)
+        carried = replace(carried, abandoned=(*carried.abandoned, *off_carried.abandoned))
     told = sum(_learn(generations, name, search, loaded) for name, generations in known.items())
     for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
         search.enqueue(point)  # before anything is sampled, and before a grid's first point
-    return Ledgers(search, final, _baseline([*(generation.spec for generation in past), loaded.spec]), carried, told, storage)
+    baseline = _baseline([*(generation.spec for generation in past), loaded.spec])
+    return Ledgers(search, final, off, baseline, carried, told, storage)
 
 
-def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger] | None:
-    """(searched rows, planned rows) of the newest generation, read only, also while the study runs; None before a trial.
+def without_see(loaded: Loaded) -> Loaded:
+    """The same study with SEE off: what is searched for its baseline, judged from the same epoch on."""
+    spec = loaded.spec.model_copy(
+        update={
+            "see": loaded.spec.see.model_copy(update={"enabled": False}),
+            "search": loaded.spec.searched_without_see,
+            "start_with": [],
+            "warm_start": [],
+            "pruner": loaded.spec.pruner.model_copy(update={"grace_epochs": grace_epochs(loaded)}),
+            "final": None,
+        }
+    )
+    return parse_study(dump_study(spec), str(loaded.source))
 
-    name: the study's. Raises: StudyError where its database cannot be reached.
+
+def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger, Ledger | None] | None:
+    """(searched rows, planned rows, rows searched with SEE off) of the newest generation, read only, also while it runs.
+
+    name: the study's. None before a trial. Raises: StudyError where its database cannot be reached.
     """
     address = stored_address(folder, name)
     if address is None:
         return None
     storage = view_storage(folder, address)
-    begun = studies_of(storage, address.name)
-    return (read_ledger(storage, begun[-1]), read_ledger(storage, f"{address.name}/final")) if begun else None
+    begun, off = studies_of(storage, address.name), studies_of(storage, f"{address.name}/off")
+    if not begun:
+        return None
+    final = read_ledger(storage, f"{address.name}/final")
+    return read_ledger(storage, begun[-1]), final, read_ledger(storage, off[-1]) if off else None
 
 
 def _begun(storage: Storage, name: str) -> list[Generation]:
@@ -144,7 +176,9 @@ def _begun(storage: Storage, name: str) -> list[Generation]:
     return found
 
 
-def _open_newest(storage: Storage, name: str, past: list[Generation], loaded: Loaded) -> tuple[Ledger, Carried]:
+def _open_newest(
+    storage: Storage, name: str, past: list[Generation], loaded: Loaded, side: Side = "see"
+) -> tuple[Ledger, Carried]:
     """The ledger of the file's search space; `past` is left with the generations before it."""
     before = past[-1] if past else None
     if before and _same_search(before.spec, loaded.spec):
@@ -156,6 +190,7 @@ def _open_newest(storage: Storage, name: str, past: list[Generation], loaded: Lo
         sampler=loaded.spec.sampler,
         pruner=loaded.spec.pruner,
         grace_epochs=grace_epochs(loaded),
+        side=side,
         first_number=max((generation.ledger.next_number() for generation in past), default=0),
     )
     ledger.requeue_interrupted()

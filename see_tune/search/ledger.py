@@ -4,9 +4,10 @@ A row is one Optuna trial. Its *lineage* (``t017``) names the piece of work and 
 was cut is enqueued again under the same lineage, and the cut row is marked *superseded* and counts for nothing: not for the
 sampler, the pruner, the budget or any table. So whatever is killed, each lineage finishes once.
 
-Two kinds of rows, in two Optuna studies of the same storage:
+The rows of one study lie in Optuna studies of one storage:
 
     <study>          searched rows: Optuna's sampler chooses their values, its pruner judges them
+    <study>/off      the same with SEE off (``o004``), where the baseline is searched as well
     <study>/final    planned rows: the SEE-off baseline, the re-ranking and the final runs; nothing is sampled
 
 A row may also be *adopted*: trained under an earlier search space of the same study, it counts like any other, and only the
@@ -24,7 +25,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -36,6 +37,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from see_tune.results import EpochResult, TrialResult, TrialStatus
 from see_tune.spec.models import PrunerSpec, SamplerSpec
 from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value, point_key
+
+Side = Literal["see", "off"]
+OFF = "o"  # begins the lineage of a trial that is searched with SEE off
 
 # User attributes of Optuna's trials.
 _LINEAGE, _PLAN, _RESULT, _DURATION = "lineage", "plan", "result", "duration_s"
@@ -137,13 +141,17 @@ class Ledger:
     """Rows of one Optuna study: handed out, reported to, told, and re-queued after a cut.
 
     sampler: its name, where new points are suggested; "" in a ledger of planned rows.
+    side: "off": its rows are searched with SEE off; they are called ``o004`` and carry the plan of a baseline.
     first_number: lineages below it are taken by rows of an earlier search space.
     """
 
-    def __init__(self, study: optuna.Study, space: Space | None = None, *, sampler: str = "", first_number: int = 0) -> None:
+    def __init__(
+        self, study: optuna.Study, space: Space | None = None, *, sampler: str = "", side: Side = "see", first_number: int = 0
+    ) -> None:
         self._study = study
         self._space = space
         self._sampler = sampler
+        self._side = side
         self._first_number = first_number
         self._size = space.size if space is not None else None
         self._grid: Iterator[dict[str, Value]] = space.points() if space is not None and sampler == "grid" else iter(())
@@ -173,6 +181,8 @@ class Ledger:
                 continue
             lineage = lineage or self._next_lineage()
             trial.set_user_attr(_LINEAGE, lineage)
+            if self._side == "off":
+                trial.set_user_attr(_PLAN, {"phase": "baseline", "side": "off", "values": values})
             self._open[lineage] = trial
             return Row(trial.number, lineage, values, trial.user_attrs.get(_PLAN, {}))
         self._study.set_user_attr(_EXHAUSTED, self._sampler)
@@ -225,7 +235,7 @@ class Ledger:
         return {parameter.name: known[parameter.name] for parameter in space.parameters if parameter.name in known}
 
     def _next_lineage(self) -> str:
-        return f"t{self.next_number():03d}"
+        return f"{'t' if self._side == 'see' else OFF}{self.next_number():03d}"
 
     def next_number(self) -> int:
         """The number of the next new lineage; a row that was cut and enqueued again keeps its own."""
@@ -281,7 +291,7 @@ class Ledger:
 
     def adopt(self, row: FinishedRow, values: Mapping[str, Value], history: Mapping[int, float]) -> None:
         """Take over a row that an earlier search space of this study finished, as a point of this one."""
-        self._add(row, values, history, {_LINEAGE: row.lineage, _ADOPTED: True})
+        self._add(row, values, history, {_LINEAGE: row.lineage, _ADOPTED: True} | ({_PLAN: dict(row.plan)} if row.plan else {}))
 
     def learn(self, row: FinishedRow, values: Mapping[str, Value], history: Mapping[int, float], origin: str) -> None:
         """Let the sampler know of a row of another study; once. It is no row of this one, and uses no budget."""
@@ -458,6 +468,7 @@ def open_search_ledger(
     sampler: SamplerSpec,
     pruner: PrunerSpec,
     grace_epochs: int,
+    side: Side = "see",
     first_number: int = 0,
 ) -> Ledger:
     """The ledger of the searched rows of `study`, created if it does not exist.
@@ -470,7 +481,7 @@ def open_search_ledger(
     opened = optuna.create_study(storage=storage, study_name=study, direction="maximize", load_if_exists=True)
     opened.pruner = _AmongPeers(_build_pruner(pruner, grace_epochs))
     opened.sampler = _build_sampler(sampler, space, first_number + len(opened.get_trials(deepcopy=False)))
-    return Ledger(opened, space, sampler=sampler.name, first_number=first_number)
+    return Ledger(opened, space, sampler=sampler.name, side=side, first_number=first_number)
 
 
 def open_final_ledger(storage: Storage, study: str) -> Ledger:

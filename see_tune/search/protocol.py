@@ -1,7 +1,8 @@
 """The honest protocol: which rows run after which, and how the winner is chosen.
 
-    search    the searched rows, and beside them the SEE-off baseline: never pruned, outside the budget
-    re-rank   the best few and the baseline again, on class-disjoint folds with fresh seeds
+    search    the searched rows, and beside them the SEE-off baseline: never pruned, outside the budget; or, where values
+              outside `see` are searched, a search with SEE off that has the same budget again
+    re-rank   the best few and the baseline (the best few of its search) again, on class-disjoint folds with fresh seeds
     final     the winner and its baseline on all training classes, stopped at their own e*; the test classes, once each
 
 Nothing before `final` sees a test class. Everything is planned from the two ledgers alone, so a cut study plans the same
@@ -18,12 +19,10 @@ from statistics import fmean
 from typing import Any, Literal
 
 from see_tune.results import Arm, EpochResult
-from see_tune.search.ledger import FinishedRow, Ledger, Row
+from see_tune.search.ledger import FinishedRow, Ledger, Row, Side
 from see_tune.search.searcher import Phase, Stream
 from see_tune.spec.load import apply, trial_values
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
-
-Side = Literal["see", "off"]
 
 # Seeds of the phases are offsets of the study's own, so that no re-rank or final run repeats the search's weights.
 _RERANK_SEED, _FINAL_SEED = 100, 1000
@@ -56,7 +55,8 @@ class Protocol:
     """The phases of one study over its two ledgers.
 
     until: "search" ends after the searched rows.
-    baseline: the lineage of the SEE-off row beside the search.
+    off: the rows searched with SEE off; None where the baseline is not searched.
+    baseline: the lineage of the SEE-off row beside the search, where it is not.
     extend: False leaves the search as it stands, and goes on from what it has found.
     """
 
@@ -67,11 +67,13 @@ class Protocol:
         final: Ledger,
         *,
         until: Literal["search", "final"],
+        off: Ledger | None = None,
         baseline: str = "baseline",
         extend: bool = True,
     ) -> None:
         self._spec = spec
         self._off = baseline
+        self._off_search = off
         self._extend = extend
         self._base = trial_values(spec)
         self._search = search
@@ -104,9 +106,11 @@ class Protocol:
         """Epochs of training beside the search, at most: for the time left."""
         horizon = self._spec.train.epochs
         sides = 1 + self._has_baseline
-        epochs = self._base.epochs_in_all * self._has_baseline
+        baselines = self.planned_trials() if self._off_search is not None else self._has_baseline
+        epochs = self._base.epochs_in_all * baselines
         if self._until == "final" and self._spec.final:
-            epochs += horizon * (self._spec.validation.reranked + self._has_baseline) * self._folds
+            beside = self._spec.validation.reranked if self._off_search is not None else self._has_baseline
+            epochs += horizon * (self._spec.validation.reranked + beside) * self._folds
             epochs += horizon * self._spec.final.seeds * sides
         return epochs
 
@@ -123,6 +127,8 @@ class Protocol:
     # Search
 
     def _baseline_stream(self) -> Sequence[Stream]:
+        if self._off_search is not None:
+            return (Stream(self._off_search, self._off_spec, self._off_may_start),)
         if not self._has_baseline:
             return ()
         self._final.plan(self._off, {"phase": "baseline", "side": "off", "values": {}})
@@ -134,26 +140,42 @@ class Protocol:
     def _searched_spec(self, row: Row) -> TrialSpec:
         return apply(self._base, row.values)
 
+    def _off_spec(self, row: Row) -> TrialSpec:
+        return apply(self._base, {"see.enabled": False, **row.values})
+
     def _within_budget(self) -> bool:
+        return self._may_start(self._search)
+
+    def _off_may_start(self) -> bool:
+        """In turn with the search, so that neither uses up the hours of the other."""
+        assert self._off_search is not None
+        in_turn = self._off_search.started() <= self._search.started() or not self._within_budget()
+        return in_turn and self._may_start(self._off_search)
+
+    def _may_start(self, ledger: Ledger) -> bool:
         if not self._extend:
             return False
-        ended = self.search_ended()
-        return not ended or (ended in ("trials", "exhausted") and bool(self._search.waiting_lineages()))
+        ended = self._ended(ledger)
+        return not ended or (ended in ("trials", "exhausted") and bool(ledger.waiting_lineages()))
 
     def search_ended(self) -> str:
         """The limit of the budget that is used up, or ``exhausted`` where no point is left; empty where a trial may begin."""
-        budget = self._spec.budget
-        if self._search.started() >= budget.trials:
-            return "trials"
-        if self._search.spent_s / 3600 >= (budget.hours or math.inf):
-            return "hours"
-        if sum(row.duration_s for row in self._search.finished()) / 3600 >= (budget.device_hours or math.inf):
-            return "device_hours"
-        return "exhausted" if self._search.exhausted else ""
+        off_ended = self._ended(self._off_search) if self._off_search is not None else "trials"
+        return self._ended(self._search) if off_ended else ""
 
-    def _complete(self) -> list[FinishedRow]:
-        """Complete searched rows, best first."""
-        complete = [row for row in self._search.finished() if row.value is not None]
+    def _ended(self, ledger: Ledger) -> str:
+        budget = self._spec.budget
+        if ledger.started() >= budget.trials:
+            return "trials"
+        if ledger.spent_s / 3600 >= (budget.hours or math.inf):
+            return "hours"
+        if sum(row.duration_s for row in ledger.finished()) / 3600 >= (budget.device_hours or math.inf):
+            return "device_hours"
+        return "exhausted" if ledger.exhausted else ""
+
+    def _complete(self, ledger: Ledger | None = None) -> list[FinishedRow]:
+        """Complete rows of a search, best first."""
+        complete = [row for row in (ledger or self._search).finished() if row.value is not None]
         return sorted(complete, key=lambda row: -(row.value or 0.0))
 
     # Re-rank
@@ -161,7 +183,10 @@ class Protocol:
     def _plan_rerank(self) -> None:
         for row in self._complete()[: self._spec.validation.reranked]:
             self._plan_folds("see", row.lineage, row.values)
-        if any(row.lineage == self._off and row.value is not None for row in self._final.finished()):
+        if self._off_search is not None:
+            for row in self._complete(self._off_search)[: self._spec.validation.reranked]:
+                self._plan_folds("off", row.lineage, row.values)
+        elif any(row.lineage == self._off and row.value is not None for row in self._final.finished()):
             self._plan_folds("off", self._off, {})
 
     def _plan_folds(self, side: Side, lineage: str, values: Mapping[str, Any]) -> None:
@@ -171,19 +196,24 @@ class Protocol:
 
     def candidates(self) -> list[Candidate]:
         """SEE's configurations that may win: the re-ranked ones, or, without a re-ranking, the complete ones; best first."""
-        rows = self._complete()
+        return self._candidates("see", self._search)
+
+    def _candidates(self, side: Side, ledger: Ledger) -> list[Candidate]:
+        rows = self._complete(ledger)
         curves = {row.lineage: self._rerank_curve(row.lineage) for row in rows}
         if any(curves.values()):
-            found = [Candidate("see", row.lineage, row.values, curves[row.lineage], True) for row in rows if curves[row.lineage]]
+            found = [Candidate(side, row.lineage, row.values, curves[row.lineage], True) for row in rows if curves[row.lineage]]
         else:
-            found = [Candidate("see", row.lineage, row.values, self._search.history(row.lineage), False) for row in rows]
+            found = [Candidate(side, row.lineage, row.values, ledger.history(row.lineage), False) for row in rows]
         return sorted(found, key=lambda candidate: -candidate.value)
 
     def winner(self) -> Candidate | None:
         return next(iter(self.candidates()), None)
 
     def baseline(self) -> Candidate | None:
-        """The SEE-off configuration that the winner is compared with: the same everything else."""
+        """The SEE-off configuration that the winner is compared with: the same everything else, or the best of its own search."""
+        if self._off_search is not None:
+            return next(iter(self._candidates("off", self._off_search)), None)
         winner = self.winner()
         lineage = self._partner_of(winner) if winner else self._off
         row = next((row for row in self._final.finished() if row.lineage == lineage and row.value is not None), None)
@@ -204,7 +234,8 @@ class Protocol:
     # Baseline of a winner whose values differ outside `see`
 
     def _partner_of(self, winner: Candidate) -> str:
-        return f"baseline-{winner.lineage}" if _outside_see(winner.values) and self._has_baseline else self._off
+        own = _outside_see(winner.values) and self._has_baseline and self._off_search is None
+        return f"baseline-{winner.lineage}" if own else self._off
 
     def _plan_partner(self, winner: Candidate) -> bool:
         lineage = self._partner_of(winner)
@@ -264,7 +295,7 @@ class Protocol:
         """Every measured metric of a configuration's own row (not of its folds) at its best epoch."""
         if candidate.reranked:
             return {}
-        rows = [*self._search.finished(), *self._final.finished()]
+        rows = [*self._search.finished(), *self._final.finished(), *(self._off_search.finished() if self._off_search else ())]
         own: list[EpochResult] = [epoch for row in rows if row.lineage == candidate.lineage for epoch in row.result.epochs]
         best = next((epoch for epoch in own if epoch.epoch == candidate.epoch), None)
         return {name: value for name, value in best.metrics.items() if name.startswith(("val/", "test/"))} if best else {}

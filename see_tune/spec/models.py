@@ -393,7 +393,11 @@ class FinalSpec(Part):
     """The winner and its baseline, retrained on all training classes and tested once."""
 
     seeds: Count = Field(5, description="training seeds of the winner and of its baseline")
-    baseline: Literal["auto", "paired", "none"] = Field("auto", description="the SEE-off configuration beside the winner")
+    baseline: Literal["auto", "paired", "searched", "none"] = Field(
+        "auto",
+        description="SEE off beside the winner: paired, with the winner's other values; searched, with a search of its own; "
+        "auto: searched where values outside see.* are",
+    )
 
 
 _FRACTION_TOLERANCE = 0.02  # 0.33 is a third
@@ -500,3 +504,27 @@ class StudySpec(TrialSpec):
                 "protocol: paper measures on the test classes, which are not folded; drop folds, or set protocol: honest",
             )
         return self
+
+    @model_validator(mode="after")
+    def _baseline_has_something_to_search(self) -> Self:
+        if self.final is not None and self.final.baseline == "searched" and not (self.searched_without_see and self.see.enabled):
+            raise RuleError(
+                "final.baseline",
+                "searched: nothing outside see.* is searched on its own, so SEE off has one configuration; write paired, or auto",
+            )
+        return self
+
+    @property
+    def searched_without_see(self) -> dict[str, SearchEntry]:
+        """What a search with SEE off varies: all but `see.*` and what is active only beside some value of it."""
+        return {
+            name: entry
+            for name, entry in self.search.items()
+            if not name.startswith("see.") and not any(key.startswith("see.") for key in entry.when)
+        }
+
+    @property
+    def searches_baseline(self) -> bool:
+        """Whether SEE off gets a search of its own, so that it is not compared by values that were found for SEE."""
+        baseline = self.final.baseline if self.final is not None else "none"
+        return self.see.enabled and (baseline == "searched" or (baseline == "auto" and bool(self.searched_without_see)))

@@ -65,6 +65,7 @@ TABLE = [
     after("the Python name", "see: {lambda_: 0.1}", "see.lambda_", "did you mean see.lambda?"),
     after("a key of the study's own", "stop_epoch: 3", "stop_epoch", "unknown key"),
     after("folds beside a fraction", "validation: {folds: 4, fraction: 0.2}", "validation.folds", "exclude each other; drop one"),
+    after("a search with nothing to vary", "final: {baseline: searched}", "final.baseline", "write paired, or auto"),
     after("neither of them", "validation: {fraction: null}", "validation.fraction", "valid: fraction: 0.2, or folds: 4"),
     after(
         "folds of test classes",

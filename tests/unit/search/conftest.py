@@ -124,6 +124,7 @@ def build_bench() -> Callable[..., Bench]:
             ledgers.search,
             ledgers.final,
             until="search" if until == "search" else "final",
+            off=ledgers.off,
             baseline=ledgers.baseline,
             extend=extend,
         )

@@ -206,7 +206,7 @@ def test_view_sees_a_running_study_and_changes_nothing(open_bench: Open, tmp_pat
     bench.run(epochs=4 + 4 + 2)
     folder = Home(tmp_path).study("small")
     before = folder.optuna_db.read_bytes()
-    search, final = view_ledgers(folder, "small")
+    search, final, _ = view_ledgers(folder, "small")
     (out,) = search.running()
     assert (out.lineage, max(out.curve)) == ("t001", 2)
     assert [row.lineage for row in final.finished()] == ["baseline"]

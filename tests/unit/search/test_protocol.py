@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 
+def with_lr(text: str) -> str:
+    return text.replace("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
+
+
 def test_phases_follow_one_another_and_the_baseline_runs_first(open_bench: Callable[..., Any]) -> None:
     bench = open_bench()
     bench.run()
@@ -99,7 +103,7 @@ def test_finished_study_hands_out_nothing(open_bench: Callable[..., Any]) -> Non
 
 
 def test_winner_with_other_values_than_see_gets_a_baseline_of_its_own(open_bench: Callable[..., Any], study_text: str) -> None:
-    text = study_text.replace("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
+    text = with_lr(study_text).replace("seeds: 3", "seeds: 3, baseline: paired")
     bench = open_bench(text)
     bench.run()
     winner = bench.protocol.winner()
@@ -122,7 +126,7 @@ def test_study_cut_anywhere_ends_with_each_lineage_once(open_bench: Callable[...
 
 
 def test_partner_of_a_re_ranked_winner_is_re_ranked_on_the_same_folds(open_bench: Callable[..., Any], study_text: str) -> None:
-    text = study_text.replace("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
+    text = with_lr(study_text).replace("seeds: 3", "seeds: 3, baseline: paired")
     bench = open_bench(text)
     bench.run()
     see, off = bench.protocol.arms()
@@ -181,3 +185,45 @@ def test_baseline_is_measured_as_the_trials_are_and_a_final_run_is_one_training(
     assert bench.recorder.phases == ["search", "final"]
     members = {lineage.partition("-")[0]: len(spec.members) for lineage, spec in bench.recorder.specs.items()}
     assert members == {"baseline": 4, "final": 0, **{f"t{number:03d}": 4 for number in range(6)}}
+
+
+def test_search_outside_see_gives_see_off_a_search_of_its_own(open_bench: Callable[..., Any], study_text: str) -> None:
+    bench = open_bench(with_lr(study_text))
+    bench.run()
+    off = {lineage: spec for lineage, spec in bench.recorder.specs.items() if lineage.startswith("o")}
+    assert sorted(off) == [f"o{number:03d}" for number in range(6)]
+    assert not any(spec.see.enabled for spec in off.values())
+    assert len({spec.train.optimizer.lr for spec in off.values()}) == 6
+    assert off["o000"].train.optimizer.lr == bench.recorder.specs["t000"].train.optimizer.lr
+    assert "baseline" not in bench.recorder.specs
+    see, baseline = bench.protocol.arms()
+    assert (see.lineage[0], baseline.lineage[0], baseline.see_enabled) == ("t", "o", False)
+    assert see.reranked
+    assert baseline.reranked
+    assert set(baseline.values) == {"train.optimizer.lr"}
+    assert see.seeds == baseline.seeds == (0, 1, 2)
+    reranked = Counter(spec.see.enabled for lineage, spec in bench.recorder.specs.items() if lineage.startswith("rerank"))
+    assert reranked == {True: 4, False: 4}
+    order = [lineage for lineage, _ in bench.recorder.ended if lineage[0] in "to"]
+    assert [lineage[0] for lineage in order] == ["o", "t"] * 6
+
+
+def test_both_searches_go_on_after_a_cut_and_are_extended_together(open_bench: Callable[..., Any], study_text: str) -> None:
+    open_bench(with_lr(study_text)).run(epochs=15)
+    open_bench(with_lr(study_text)).run()
+    bench = open_bench(with_lr(study_text).replace("trials: 6", "trials: 7"))
+    bench.run()
+    assert [row.lineage for row in bench.search.finished()] == [f"t{number:03d}" for number in range(7)]
+    assert [lineage for lineage, _ in bench.recorder.ended if lineage[0] in "to"] == ["o006", "t006"]
+
+
+def test_changed_range_of_see_leaves_the_search_with_see_off_as_it_is(open_bench: Callable[..., Any], study_text: str) -> None:
+    open_bench(with_lr(study_text), until="search").run()
+    wider = open_bench(with_lr(study_text).replace("[0.0, 2.0]", "[0.0, 3.0]"), until="search")
+    wider.run()
+    assert wider.recorder.ended == []
+    moved = open_bench(with_lr(study_text).replace("1.0e-5, 1.0e-2", "1.0e-3, 1.0e-2"), until="search")
+    moved.run()
+    again = [lineage for lineage, _ in moved.recorder.ended if lineage.startswith("o")]
+    assert again
+    assert min(int(lineage[1:]) for lineage in again) >= 6
