@@ -133,6 +133,7 @@ class StudyResult(_JsonRecord):
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.
     undelivered: events that the tracking server has not taken yet; the next start delivers them.
     tracking_problems: why it has not, and what it refused.
+    quarantined: devices and nodes that got no more trials in the last session, and the last failure of each.
     search_ended: what ended the search: ``trials``, ``hours``, ``device_hours`` or ``exhausted``; empty where it would go on.
     """
 
@@ -158,6 +159,7 @@ class StudyResult(_JsonRecord):
     tracking_problems: tuple[str, ...]
     commands: Mapping[str, str]
     search_ended: str = ""
+    quarantined: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

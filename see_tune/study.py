@@ -33,7 +33,7 @@ from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, open_ledgers
-from see_tune.search.guard import FailureGuard
+from see_tune.search.guard import FailureGuard, Quarantine
 from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
@@ -203,7 +203,7 @@ class _Run:
                 self._run_rows(desk)
                 if guard.verdict:
                     self._fail(tracker, guard.verdict)
-                return self._conclude(tracker, interrupted=desk.stopping)
+                return self._conclude(tracker, interrupted=desk.stopping, quarantined=desk.quarantined)
         except StorageAwayError:
             tracker.end_study(status="interrupted", ended_at=time.time())
             tracker.drain(_DELIVERY_S)
@@ -213,7 +213,7 @@ class _Run:
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
-        listeners = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
+        listeners: list[DeskListener] = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
         desk = Desk(
             self.protocol.phases(),
             slots=self.resources.slots,
@@ -223,6 +223,7 @@ class _Run:
             has_left=has_left if self.on_cluster else _stays,
         )
         guard.desk = desk
+        listeners.append(Quarantine(self.spec.failure.quarantine_after, desk, self.watcher.note))
         return desk, guard
 
     def _run_rows(self, desk: Desk) -> None:
@@ -249,8 +250,8 @@ class _Run:
 
         return count
 
-    def _conclude(self, tracker: Tracker, *, interrupted: bool) -> StudyResult:
-        result = self._result("interrupted" if interrupted else "done")
+    def _conclude(self, tracker: Tracker, *, interrupted: bool, quarantined: Mapping[str, str]) -> StudyResult:
+        result = replace(self._result("interrupted" if interrupted else "done"), quarantined=quarantined)
         if not interrupted and result.see is None:
             self._fail(tracker, _no_answer(result))
         lineage = None if interrupted else self._register(tracker)

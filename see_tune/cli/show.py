@@ -29,6 +29,7 @@ def result_lines(result: StudyResult) -> list[str]:
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
     ]
     lines += [f"  {lineage} failed: {cause}" for lineage, cause in result.failures.items()]
+    lines += [f"  quarantined {name}: {cause}" for name, cause in result.quarantined.items()]
     if result.search_ended in _ENDED:
         lines.append(f"search           {_ENDED[result.search_ended]}")
     if result.see:

@@ -105,7 +105,7 @@ def read_record(name: str, home: Home) -> StudyRecord:
     result = replace(result, champion=stored.champion if stored else None, champion_note=note)
     curves = {row.lineage: row.curve for row in running}
     for ledger in ledgers or ():
-        curves |= {row.lineage: ledger.history(row.lineage) for row in ledger.finished()} if ledger else {}
+        curves |= ledger.histories() if ledger else {}
     out = tuple(row.lineage for row in running)
     reranked = _reranked(protocol) if protocol else {}
     return StudyRecord(loaded, folder, result, _state(result, len(out)), searched, planned, out, curves, reranked)

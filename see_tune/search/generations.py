@@ -208,9 +208,10 @@ def _carry_over(past: Sequence[Generation], ledger: Ledger, loaded: Loaded) -> C
     finished = {row.lineage: (old, row) for old in past for row in old.ledger.finished()}
     cut = {row.lineage: (old, row) for old in past for row in old.ledger.cut() if row.lineage not in finished}
     kept, resumed = [], []
+    histories = {lineage: curve for old in past for lineage, curve in old.ledger.histories().items()}
     for lineage, (old, row) in sorted(finished.items()):
         if point := fitted(trained(old.spec, row.values), loaded.spec, loaded.space):
-            ledger.adopt(row, point, old.ledger.history(lineage))
+            ledger.adopt(row, point, histories[lineage])
             kept.append(lineage)
     for lineage, (old, cut_row) in sorted(cut.items()):
         if point := fitted(trained(old.spec, cut_row.values), loaded.spec, loaded.space):
@@ -285,11 +286,12 @@ def _learn(generations: Sequence[Generation], name: str, ledger: Ledger, loaded:
     """Tell the sampler of another study's completed and pruned trials that fit; returns how many do."""
     fitting: set[str] = set()
     for generation in reversed(generations):
+        histories = generation.ledger.histories()
         for row in generation.ledger.finished():
             if row.result.status == "failed" or row.lineage in fitting:
                 continue
             point = fitted(trained(generation.spec, row.values), loaded.spec, loaded.space)
             if point:
                 fitting.add(row.lineage)
-                ledger.learn(row, point, generation.ledger.history(row.lineage), origin=f"{name} {row.lineage}")
+                ledger.learn(row, point, histories[row.lineage], origin=f"{name} {row.lineage}")
     return len(fitting)

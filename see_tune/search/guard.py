@@ -1,12 +1,14 @@
-"""Ends a study whose trials all fail, before it has burned its budget."""
+"""What many failures mean: a device that fails alone gets no more trials; a study whose trials all fail ends early."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from see_tune.results import TrialResult
 from see_tune.search.searcher import Desk, DeskListener, Work
+from see_tune.search.worker import is_quarantined, node_of
 
 _IN_A_ROW = 5
 _FEWEST_FOR_HALF = 10
@@ -16,6 +18,48 @@ _FEWEST_FOR_HALF = 10
 class _End:
     device: str
     cause: str | None
+
+
+@dataclass
+class Quarantine(DeskListener):
+    """Keeps rows away from a device, or a whole node, whose last `after` trials failed while another's last one did not.
+
+    A worker that was lost counts as a failure here. It counts one session: whoever mended the machine starts again.
+
+    note: told when a device is set aside.
+    """
+
+    after: int
+    desk: Desk
+    note: Callable[[str], None]
+    _ends: list[_End] = field(default_factory=list)
+
+    def on_end(self, work: Work, result: TrialResult) -> None:
+        lost = result.status == "interrupted" and result.cause is not None
+        if not work.where or (result.status == "interrupted" and not lost):
+            return
+        cause = result.cause or "unknown" if lost or result.status == "failed" else None
+        self._ends.append(_End(work.where, cause))
+        self._look(list(self._ends), "")
+        self._look([_End(node_of(end.device), end.cause) for end in self._ends], "node ")
+
+    def _look(self, ends: list[_End], kind: str) -> None:
+        for name in dict.fromkeys(end.device for end in ends):
+            last = [end for end in ends if end.device == name][-self.after :]
+            fails_alone = len(last) == self.after and all(end.cause for end in last) and self._another_is_well(ends, name)
+            if fails_alone and not is_quarantined(name, self.desk.quarantined) and name not in self.desk.quarantined:
+                self.desk.quarantined[name] = str(last[-1].cause)
+                self.note(
+                    f"quarantine: {kind}{name} failed {self.after} trials in a row and others did not, so it gets no more in "
+                    f"this session. The last one: {last[-1].cause}"
+                )
+
+    def _another_is_well(self, ends: list[_End], name: str) -> bool:
+        newest = {end.device: end.cause for end in ends}
+        return any(
+            cause is None and other != name and not is_quarantined(other, self.desk.quarantined)
+            for other, cause in newest.items()
+        )
 
 
 @dataclass

@@ -157,6 +157,7 @@ class Ledger:
         self._grid: Iterator[dict[str, Value]] = space.points() if space is not None and sampler == "grid" else iter(())
         self._open: dict[str, Trial] = {}
         self._parsed: dict[int, FinishedRow] = {}  # a row that ended never changes again
+        self._keys: dict[int, tuple[tuple[str, str, str], ...]] = {}
         self._failed_before: set[int] = set(study.user_attrs.get(_FAILED_BEFORE, ()))
         self._spent_before = float(study.user_attrs.get(_SPENT, 0.0))
         self._opened_at = time.monotonic()
@@ -216,7 +217,14 @@ class Ledger:
     def _tried(self, beside: int | None = None) -> set[tuple[tuple[str, str, str], ...]]:
         """The points of all rows that were handed out, but for the one whose number is `beside`."""
         rows = (trial for trial in self._rows() if trial.state != TrialState.WAITING and trial.number != beside)
-        return {point_key(trial.params) for trial in rows}
+        return {self._key_of(trial) for trial in rows}
+
+    def _key_of(self, trial: FrozenTrial) -> tuple[tuple[str, str, str], ...]:
+        if not trial.state.is_finished():
+            return point_key(trial.params)
+        if trial.number not in self._keys:
+            self._keys[trial.number] = point_key(trial.params)
+        return self._keys[trial.number]
 
     def enqueue(self, values: Mapping[str, Value]) -> None:
         """A point to be tried before anything is sampled; one that the ledger holds already is left alone."""
@@ -395,7 +403,11 @@ class Ledger:
 
     def history(self, lineage: str) -> dict[int, float]:
         """Epoch -> objective of the living row of a lineage."""
-        return next((_curve(trial) for trial in self._rows() if trial.user_attrs.get(_LINEAGE) == lineage), {})
+        return self.histories().get(lineage, {})
+
+    def histories(self) -> dict[str, dict[int, float]]:
+        """Lineage -> epoch -> objective of every living row."""
+        return {str(trial.user_attrs[_LINEAGE]): _curve(trial) for trial in self._rows() if _LINEAGE in trial.user_attrs}
 
     def _drop(self, trial: Trial) -> None:
         trial.set_user_attr(_SUPERSEDED, True)

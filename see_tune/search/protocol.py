@@ -13,6 +13,7 @@ the papers did: the road is the same, and such a study never reaches the registr
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -199,12 +200,11 @@ class Protocol:
         return self._candidates("see", self._search)
 
     def _candidates(self, side: Side, ledger: Ledger) -> list[Candidate]:
-        rows = self._complete(ledger)
-        curves = {row.lineage: self._rerank_curve(row.lineage) for row in rows}
-        if any(curves.values()):
-            found = [Candidate(side, row.lineage, row.values, curves[row.lineage], True) for row in rows if curves[row.lineage]]
-        else:
-            found = [Candidate(side, row.lineage, row.values, ledger.history(row.lineage), False) for row in rows]
+        rows, curves = self._complete(ledger), self._rerank_curves()
+        found = [Candidate(side, row.lineage, row.values, curves[row.lineage], True) for row in rows if row.lineage in curves]
+        if not found:
+            curves = ledger.histories()
+            found = [Candidate(side, row.lineage, row.values, curves[row.lineage], False) for row in rows]
         return sorted(found, key=lambda candidate: -candidate.value)
 
     def winner(self) -> Candidate | None:
@@ -219,17 +219,18 @@ class Protocol:
         row = next((row for row in self._final.finished() if row.lineage == lineage and row.value is not None), None)
         if row is None:
             return None
-        curve = self._rerank_curve(lineage)
+        curve = self._rerank_curves().get(lineage)
         return Candidate("off", lineage, row.plan["values"], curve or self._final.history(lineage), bool(curve))
 
-    def _rerank_curve(self, lineage: str) -> dict[int, float]:
-        """Mean over the folds of one re-ranked configuration; empty unless every fold is complete."""
-        reranked = (row for row in self._final.finished() if row.plan["phase"] == "rerank")
-        rows = [row for row in reranked if row.plan["of"] == lineage and row.plan["folds"] == self._folds]
-        folds = [self._final.history(row.lineage) for row in rows if row.value is not None]
-        if len(folds) < max(1, self._folds):
-            return {}
-        return {epoch: fmean(fold[epoch] for fold in folds) for epoch in folds[0] if all(epoch in fold for fold in folds)}
+    def _rerank_curves(self) -> dict[str, dict[int, float]]:
+        """Lineage -> mean over its folds, of every configuration all of whose folds are complete."""
+        histories = self._final.histories()
+        folds: dict[str, list[dict[int, float]]] = defaultdict(list)
+        for row in self._final.finished():
+            if row.plan["phase"] == "rerank" and row.plan["folds"] == self._folds and row.value is not None:
+                folds[row.plan["of"]].append(histories[row.lineage])
+        whole = {lineage: curves for lineage, curves in folds.items() if len(curves) == self._folds}
+        return {lineage: _mean_curve(curves) for lineage, curves in whole.items()}
 
     # Baseline of a winner whose values differ outside `see`
 
@@ -315,6 +316,10 @@ def row_title(row: Row) -> str:
             return f"final {row.plan['side']} s{row.plan['seed']}"
         case _:
             return row.lineage
+
+
+def _mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    return {epoch: fmean(curve[epoch] for curve in curves) for epoch in curves[0] if all(epoch in curve for curve in curves)}
 
 
 def _is_final_of(row: FinishedRow, candidate: Candidate) -> bool:

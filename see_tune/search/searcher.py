@@ -104,6 +104,9 @@ class Desk:
     retries: a row whose worker is lost is handed out again so many times in a session, losses of its whole node apart.
     folder_of: lineage -> its checkpoint folder.
     has_left: whether the node of this id is gone, and its workers' loss no fault of what they ran.
+
+    quarantined: devices and nodes that get no more rows, each with why (see guard.py). parked: Tune's trials that occupy such a
+    device so that it stays empty; each takes a slot.
     """
 
     def __init__(
@@ -125,6 +128,8 @@ class Desk:
         self._listeners = listeners
         self._folder_of = folder_of
         self.out: dict[str, Work] = {}
+        self.parked: set[str] = set()
+        self.quarantined: dict[str, str] = {}
         self.stopping = False
         self.finished = False
         self.error: BaseException | None = None
@@ -136,14 +141,20 @@ class Desk:
         return None
 
     def _hand_out(self, ray_id: str) -> dict[str, Any] | None:
-        work = None if self.stopping or len(self.out) >= self.slots else self._next_work()
+        full = len(self.out) + len(self.parked) >= self.slots
+        work = None if self.stopping or full else self._next_work()
         if work is None:
             return None
         self.out[ray_id] = work
         for listener in self._listeners:
             listener.on_start(work)
         folder = self._folder_of(work.row.lineage)
-        return {"lineage": work.row.lineage, "folder": str(folder), "spec": work.spec.model_dump_json(by_alias=True)}
+        return {
+            "lineage": work.row.lineage,
+            "folder": str(folder),
+            "spec": work.spec.model_dump_json(by_alias=True),
+            "quarantined": list(self.quarantined),
+        }
 
     def _next_work(self) -> Work | None:
         while not self.finished:
@@ -172,6 +183,12 @@ class Desk:
 
         The order for each epoch: the listener (which spools it), the ledger, the pruner's verdict.
         """
+        if ray_id in self.parked:
+            return self.finished or self.stopping
+        if report.get("given_back"):
+            self.parked.add(ray_id)
+            self._close(ray_id, lambda work: work.ended("interrupted"))
+            return self.stopping
         work = self.out.get(ray_id)
         if work is not None:
             with self._kept():
@@ -196,11 +213,15 @@ class Desk:
 
     def close(self, ray_id: str, *, lost: bool) -> None:
         """A row's worker is done or gone: tell the ledger how it ended."""
+        self.parked.discard(ray_id)
+        self._close(ray_id, lambda work: self._end_of(work, lost=lost))
+
+    def _close(self, ray_id: str, end_of: Callable[[Work], TrialResult]) -> None:
         work = self.out.pop(ray_id, None)
         if work is None or isinstance(self.error, StorageAwayError):  # then its row is put back at the next start
             return
         with self._kept():
-            result = self._end_of(work, lost=lost)
+            result = end_of(work)
             work.stream.ledger.tell(work.row.lineage, result, curve=work.mean_curve(result))
             for listener in self._listeners:
                 listener.on_end(work, result)

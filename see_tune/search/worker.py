@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,11 +21,23 @@ class RunTrial(Protocol):
     def __call__(self, spec: TrialSpec, *, folder: Path, on_epoch: Callable[[EpochResult, Path | None], None]) -> TrialResult: ...
 
 
+_PARKED_S = 2.0
+
+
 def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
-    """A Tune function trainable over `run_trial`; its config is what `Desk.take` hands out."""
+    """A Tune function trainable over `run_trial`; its config is what `Desk.take` hands out.
+
+    Tune places a trial where the resources are, and knows no device that it must not take. So a worker that finds itself on a
+    quarantined one gives its row back and stays there until the study ends, and the place stays taken.
+    """
 
     def work(config: dict[str, Any]) -> None:
         place = {"where": _device_name(), "node": ray.get_runtime_context().get_node_id()}
+        if is_quarantined(place["where"], config["quarantined"]):
+            tune.report({"epoch": 0, "given_back": True, **place})
+            while True:
+                time.sleep(_PARKED_S)
+                tune.report({"epoch": 0, **place})  # the desk stops it here
         tune.report({"epoch": 0, **place})  # known before the first epoch, which a node may not live to see
 
         def on_epoch(result: EpochResult, checkpoint: Path | None) -> None:
@@ -35,6 +48,16 @@ def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
         tune.report({"epoch": len(outcome.epochs), "outcome": outcome.to_json(), **place})
 
     return work
+
+
+def is_quarantined(where: str, names: Collection[str]) -> bool:
+    """Whether a device (``host:0``) or its node (``host``) is among `names`."""
+    return where in names or node_of(where) in names
+
+
+def node_of(where: str) -> str:
+    """``host`` of ``host:0``."""
+    return where.rpartition(":")[0]
 
 
 def _device_name() -> str:

@@ -436,7 +436,7 @@ class FailureSpec(Part):
 
     retries: Annotated[int, Field(ge=0)] = Field(1, description="of a trial whose worker or node was lost")
     quarantine_after: Count = Field(
-        2, description="not in force yet: a device that fails so many trials in a row, while others do not, gets no more"
+        2, description="a device or node that fails so many trials in a row, while others do not, gets no more"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from see_tune.results import TrialResult
-from see_tune.search.guard import FailureGuard
+from see_tune.search.guard import FailureGuard, Quarantine
 
 FAILED, COMPLETE = TrialResult("failed", cause="loss is nan at epoch 1"), TrialResult("complete")
 
@@ -84,3 +84,65 @@ def test_a_guard_without_a_desk_only_counts(result: TrialResult) -> None:
     for _ in range(12):
         guard.on_end(SimpleNamespace(where="a:0"), result)  # type: ignore[arg-type]
     assert guard.verdict == ""
+
+
+LOST = TrialResult("interrupted", cause="its worker was lost; it goes on from its checkpoint")
+
+
+def quarantined(*ends: tuple[TrialResult, str]) -> list[str]:
+    notes: list[str] = []
+    desk = SimpleNamespace(quarantined={})
+    quarantine = Quarantine(2, desk, notes.append)  # type: ignore[arg-type]
+    for result, device in ends:
+        quarantine.on_end(SimpleNamespace(where=device), result)  # type: ignore[arg-type]
+    assert len(notes) == len(desk.quarantined)
+    return sorted(desk.quarantined)
+
+
+@pytest.mark.parametrize("bad", [FAILED, LOST])
+def test_device_that_fails_twice_in_a_row_beside_a_good_one_is_set_aside(bad: TrialResult) -> None:
+    assert quarantined((COMPLETE, "a:0"), (bad, "a:1"), (bad, "a:1")) == ["a:1"]
+
+
+def test_the_good_one_may_end_later() -> None:
+    assert quarantined((FAILED, "a:1"), (FAILED, "a:1"), (COMPLETE, "a:0")) == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [(FAILED, "a:1"), (FAILED, "a:1")],  # nothing to compare it with
+        [(COMPLETE, "a:0"), (FAILED, "a:1"), (COMPLETE, "a:1"), (FAILED, "a:1")],
+        [(COMPLETE, "a:0"), (FAILED, "a:0"), (FAILED, "a:1"), (FAILED, "a:1")],  # the others fail, too
+        [(COMPLETE, "a:0"), (FAILED, "a:1"), (TrialResult("interrupted"), "a:1")],
+        [(COMPLETE, "a:0"), (LOST, ""), (LOST, "")],  # nobody knows where
+    ],
+)
+def test_a_device_stays_in_use(ends: list[tuple[TrialResult, str]]) -> None:
+    assert quarantined(*ends) == []
+
+
+def test_node_whose_devices_fail_in_turn_is_set_aside_as_a_whole() -> None:
+    assert quarantined((COMPLETE, "a:0"), (FAILED, "b:0"), (FAILED, "b:1"), (FAILED, "b:0")) == ["b"]
+
+
+def test_the_last_device_is_never_set_aside() -> None:
+    ends = [(COMPLETE, "a:0"), *[(FAILED, "a:1")] * 2, *[(FAILED, "a:0")] * 4]
+    assert quarantined(*ends) == ["a:1"]
+
+
+def test_quarantined_devices_row_goes_back_and_its_place_stays_taken(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._slots = 2
+    bench.desk.quarantined["b:0"] = "loss is nan"
+    config = bench.desk.take("x")
+    assert config["quarantined"] == ["b:0"]
+    assert not bench.desk.receive("x", {"given_back": True, "where": "b:0"})
+    assert bench.final.waiting_lineages() == (config["lineage"],)
+    assert bench.desk.take("y")["lineage"] == config["lineage"]
+    assert bench.desk.take("z") is None
+    assert not bench.desk.receive("x", {"where": "b:0"})
+    bench.desk.finished = True
+    assert bench.desk.receive("x", {"where": "b:0"})
+    bench.desk.close("x", lost=False)
+    assert bench.desk.parked == set()

@@ -6,13 +6,16 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import ray
 
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import FinishedRow, open_search_ledger
+from see_tune.search.guard import Quarantine
+from see_tune.search.ledger import FinishedRow, Ledger, open_search_ledger
 from see_tune.search.runner import Resources, run, start_engine
 from see_tune.search.searcher import Desk, Phase, Stream
 from see_tune.spec.models import DatasetSpec, PrunerSpec, SamplerSpec, TrialSpec
@@ -38,20 +41,52 @@ def temporary() -> Iterator[Path]:
         tempfile.tempdir = None
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> tuple[FinishedRow, ...]:
-    """Short trials in two slots of a real Ray."""
-    folder = tmp_path_factory.mktemp("runner")
+def fail_on_the_second_device(
+    spec: TrialSpec, *, folder: Path, on_epoch: Callable[[EpochResult, Path | None], None]
+) -> TrialResult:
+    """A trial on a machine one of whose (pretended) GPUs is broken."""
+    broken = ray.get_gpu_ids() == [1]
+    time.sleep(1.5 if broken else 0.5)
+    return TrialResult("failed", cause="CUDA error: uncorrectable ECC error") if broken else TrialResult("complete", (), 1, 0.5)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What two studies left that ran in one Ray, one after the other."""
+
+    rows: tuple[FinishedRow, ...]
+    rows_beside_a_broken_device: tuple[FinishedRow, ...]
+    quarantined: Mapping[str, str]
+
+
+def open_desk(folder: Path) -> tuple[Ledger, Desk]:
+    folder.mkdir()
     space = Space((Parameter("see.lambda", FloatRange(0.0, 1.0)),), {})
     ledger = open_search_ledger(
         f"sqlite:///{folder}/optuna.db", "s", space, sampler=SamplerSpec(), pruner=PrunerSpec(name="none"), grace_epochs=1
     )
     trial = TrialSpec(dataset=DatasetSpec(name="glyphs"))
     stream = Stream(ledger, lambda row: trial, lambda: ledger.started() < TRIALS)
-    desk = Desk(iter([Phase("search", [stream])]), slots=2, retries=0, listeners=[], folder_of=lambda lineage: folder / lineage)
-    with start_engine(cpus=2, gpus=0, log_file=folder / "engine.log"):
+    phases = iter([Phase("search", [stream])])
+    return ledger, Desk(phases, slots=2, retries=0, listeners=[], folder_of=lambda lineage: folder / lineage)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> Session:
+    """Short trials in two slots of a real Ray; then some on two pretended GPUs, one of which is broken."""
+    folder = tmp_path_factory.mktemp("runner")
+    ledger, desk = open_desk(folder / "short")
+    beside, other_desk = open_desk(folder / "broken")
+    other_desk._listeners.append(Quarantine(2, other_desk, lambda note: None))
+    with start_engine(cpus=2, gpus=2, log_file=folder / "engine.log"):
         run(desk, work_for_two_seconds, Resources(1, 0, 2), results_folder=folder / "ray")
-    return ledger.finished()
+        run(other_desk, fail_on_the_second_device, Resources(1, 1, 2), results_folder=folder / "ray")
+    return Session(ledger.finished(), beside.finished(), other_desk.quarantined)
+
+
+@pytest.fixture
+def rows(session: Session) -> tuple[FinishedRow, ...]:
+    return session.rows
 
 
 def test_every_row_ends_complete(rows: tuple[FinishedRow, ...]) -> None:
@@ -65,3 +100,12 @@ def test_both_slots_work_although_trials_are_shorter_than_an_actors_start(rows: 
 
 def test_session_folder_is_swept_up(rows: tuple[FinishedRow, ...], temporary: Path) -> None:
     assert list(temporary.glob("see-tune-*")) == []
+
+
+def test_broken_device_gets_no_more_rows_and_the_others_finish_the_study(session: Session) -> None:
+    statuses = Counter(row.result.status for row in session.rows_beside_a_broken_device)
+    assert statuses["complete"] + statuses["failed"] == TRIALS
+    assert 2 <= statuses["failed"] <= 3  # a third where the good device is started late
+    ((name, cause),) = session.quarantined.items()
+    assert name.endswith(":1")
+    assert "ECC" in cause
