@@ -28,7 +28,6 @@ from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
-from see_tune.report.page import write_report
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
@@ -272,6 +271,8 @@ class _Run:
 
     def _report(self, tracker: Tracker) -> None:
         """The report beside the summary and on the parent run. A study whose report fails has its answer all the same."""
+        from see_tune.report.page import write_report  # its figures take seconds to import, and the first trial need not wait
+
         try:
             page = write_report(self.spec.study, self.home)
         except Exception as error:

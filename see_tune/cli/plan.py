@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from see_tune.home import Home
@@ -10,9 +11,11 @@ from see_tune.spec.load import Loaded
 from see_tune.spec.models import StudySpec
 
 
-def print_plan(loaded: Loaded, home: Home, until: str, *, as_json: bool) -> None:
-    """Space, trials, phases, resources, and where results go."""
+def print_plan(loaded: Loaded, home: Home, until: str, *, as_json: bool, measure: bool) -> None:
+    """Space, trials, phases, resources, and where results go; with `measure`, how long it takes at most."""
     plan = _plan(loaded, home, until)
+    if measure:
+        plan |= _measured_times(loaded, home, until)
     if as_json:
         print(json.dumps(plan, indent=2))
         return
@@ -47,6 +50,39 @@ def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
         "results": str(home.study(spec.study).root),
         "tracking": store_uri(home, spec.tracking.uri),
     }
+
+
+def _measured_times(loaded: Loaded, home: Home, until: str) -> dict[str, str]:
+    """Trains one epoch of trial 0 here, with its backbone and with all of SEE, as most epochs are."""
+    from see_tune.checks import preflight
+    from see_tune.cli.show import duration
+    from see_tune.errors import StudyFailedError
+    from see_tune.search.protocol import plan_epochs
+    from see_tune.spec.load import apply, trial_values
+    from see_tune.study import plan_resources
+    from see_tune.training import train
+
+    spec, resources = loaded.spec, plan_resources(loaded.spec)
+    trial = apply(trial_values(spec), {"train.freeze_backbone_epochs": 0, "see.pace.shape": "constant"})
+    preflight(spec, trial, home)
+    print("training one epoch of trial 0 to measure it; nothing of it is kept", file=sys.stderr, flush=True)
+    result = train(trial.model_copy(update={"stop_epoch": 1, "members": ()}), home=home, threads=resources.cpus)
+    if result.status != "complete":
+        raise StudyFailedError(f"the measured epoch failed: {result.cause}\nSee it alone: see-tune train {loaded.source}")
+    epoch_s = result.epochs[0].duration_s
+    planned = plan_epochs(spec, min(spec.budget.trials, loaded.space.size or spec.budget.trials))
+    search_s = (planned.search + planned.baseline) * epoch_s / resources.slots
+    times = {
+        "an epoch": f"{epoch_s:.3g} s, measured on {result.device} with {resources.cpus} CPU",
+        "search takes": f"at most {duration(search_s)} of training, SEE off beside it included{_pruned_sooner(spec)}",
+    }
+    if until != "search" and planned.final:
+        times["then takes"] = f"at most {duration(planned.final * epoch_s / resources.slots)} more"
+    return times
+
+
+def _pruned_sooner(spec: StudySpec) -> str:
+    return "" if spec.pruner.name == "none" else "; what is pruned ends sooner"
 
 
 def _measured_on(spec: StudySpec) -> str:

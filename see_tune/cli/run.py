@@ -33,6 +33,9 @@ def run(
     smoke: Annotated[bool, typer.Option("--smoke", help="2 trials of 2 epochs in a throw-away study.")] = False,
     address: Address = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and start nothing.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="With --dry-run: train one epoch of trial 0, and say how long the study takes.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Run a study: search, retrain the best, meet the test classes once, register the champion."""
@@ -41,6 +44,8 @@ def run(
 
     if until not in ("search", "final"):
         raise typer.BadParameter(f"{until!r} is neither search nor final", param_hint="--until")
+    if measure and not dry_run:
+        raise typer.BadParameter("it belongs to --dry-run: see-tune run FILE --dry-run --measure", param_hint="--measure")
     overrides = [*(set_ or []), *([f"study={name}"] if name else []), *([f"budget.trials={trials}"] if trials else [])]
     loaded = load_study(file, overrides=[*overrides, *(_SMOKE if smoke else ())])
     for warning in loaded.warnings:
@@ -48,7 +53,7 @@ def run(
     if dry_run:
         from see_tune.cli.plan import print_plan
 
-        print_plan(loaded, find_home(home), until, as_json=as_json)
+        print_plan(loaded, find_home(home), until, as_json=as_json, measure=measure)
         return 0
     if smoke:
         return _smoke(loaded, find_home(home), address, as_json=as_json)

@@ -105,25 +105,16 @@ class Protocol:
 
     def planned_epochs(self) -> int:
         """Epochs of training beside the search, at most: for the time left."""
-        horizon = self._spec.train.epochs
-        sides = 1 + self._has_baseline
-        baselines = self.planned_trials() if self._off_search is not None else self._has_baseline
-        epochs = self._base.epochs_in_all * baselines
-        if self._until == "final" and self._spec.final:
-            beside = self._spec.validation.reranked if self._off_search is not None else self._has_baseline
-            epochs += horizon * (self._spec.validation.reranked + beside) * self._folds
-            epochs += horizon * self._spec.final.seeds * sides
-        return epochs
+        planned = plan_epochs(self._spec, self.planned_trials())
+        return planned.baseline + (planned.final if self._until == "final" else 0)
 
     @property
     def _folds(self) -> int:
-        validation = self._spec.validation
-        return validation.rerank_folds if validation.reranked and self._spec.protocol == "honest" else 0
+        return _rerank_folds(self._spec)
 
     @property
     def _has_baseline(self) -> bool:
-        baseline = self._spec.final is None or self._spec.final.baseline != "none"
-        return baseline and self._spec.see.enabled
+        return _has_baseline(self._spec)
 
     # Search
 
@@ -300,6 +291,39 @@ class Protocol:
         own: list[EpochResult] = [epoch for row in rows if row.lineage == candidate.lineage for epoch in row.result.epochs]
         best = next((epoch for epoch in own if epoch.epoch == candidate.epoch), None)
         return {name: value for name, value in best.metrics.items() if name.startswith(("val/", "test/"))} if best else {}
+
+
+@dataclass(frozen=True)
+class PlannedEpochs:
+    """Epochs of training, at most: nothing is pruned, and final runs go to the horizon.
+
+    search: of the trials; baseline: with SEE off beside them; final: of the re-ranking and the final runs.
+    """
+
+    search: int
+    baseline: int
+    final: int
+
+
+def plan_epochs(spec: StudySpec, trials: int) -> PlannedEpochs:
+    """How much a study of so many trials trains."""
+    a_trial, horizon, sides = trial_values(spec).epochs_in_all, spec.train.epochs, 1 + _has_baseline(spec)
+    searched = trials if spec.searches_baseline else 1
+    baseline = a_trial * searched * _has_baseline(spec)
+    if spec.final is None:
+        return PlannedEpochs(a_trial * trials, baseline, 0)
+    top = spec.validation.reranked
+    beside = (top if spec.searches_baseline else 1) * _has_baseline(spec)
+    final = horizon * ((top + beside) * _rerank_folds(spec) + spec.final.seeds * sides)
+    return PlannedEpochs(a_trial * trials, baseline, final)
+
+
+def _rerank_folds(spec: StudySpec) -> int:
+    return spec.validation.rerank_folds if spec.validation.reranked and spec.protocol == "honest" else 0
+
+
+def _has_baseline(spec: StudySpec) -> bool:
+    return spec.see.enabled and (spec.final is None or spec.final.baseline != "none")
 
 
 def final_lineage(arm: Candidate, seed: int) -> str:

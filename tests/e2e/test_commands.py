@@ -92,6 +92,23 @@ def test_dry_run_says_what_would_run_and_starts_nothing(capsys: pytest.CaptureFi
     assert list(tmp_path.iterdir()) == []
 
 
+def test_measured_dry_run_says_how_long_search_and_final_phase_take(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small = ["--set", "dataset.classes=40", "--set", "data.workers=0"]
+    assert main(["run", GLYPHS, "--dry-run", "--measure", "--json", *small, "--home", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    plan = json.loads(said.out)
+    assert "s, measured on cpu with" in plan["an epoch"]
+    assert "of training, SEE off beside it included" in plan["search takes"]
+    assert plan["then takes"].startswith("at most ")
+    assert "training one epoch of trial 0" in said.err
+    assert not (tmp_path / "studies").exists()
+
+
+def test_measure_without_dry_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", GLYPHS, "--measure"]) == 2
+    assert "belongs to --dry-run" in capsys.readouterr().err
+
+
 def test_dry_run_as_json_is_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", GLYPHS, "--dry-run", "--json", "--name", "other", "--home", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["study"] == "other"

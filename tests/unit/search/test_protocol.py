@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from see_tune.search.protocol import PlannedEpochs, plan_epochs
+from see_tune.spec.load import parse_study
+
 
 def with_lr(text: str) -> str:
     return text.replace("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
@@ -227,3 +230,13 @@ def test_changed_range_of_see_leaves_the_search_with_see_off_as_it_is(open_bench
     again = [lineage for lineage, _ in moved.recorder.ended if lineage.startswith("o")]
     assert again
     assert min(int(lineage[1:]) for lineage in again) >= 6
+
+
+def test_planned_epochs_are_those_that_an_unpruned_study_trains(study_text: str) -> None:
+    def planned(text: str) -> PlannedEpochs:
+        return plan_epochs(parse_study(text, "study.yaml").spec, 6)
+
+    assert planned(study_text) == PlannedEpochs(24, 4, (2 + 1) * 2 * 4 + 3 * 2 * 4)
+    assert planned(with_lr(study_text)) == PlannedEpochs(24, 24, (2 + 2) * 2 * 4 + 3 * 2 * 4)
+    assert planned(study_text.replace("validation: {rerank_top: 2, rerank_folds: 2}", "repeat: 3")).search == 72
+    assert planned(study_text.replace("final: {seeds: 3}", "final: none")) == PlannedEpochs(24, 4, 0)
