@@ -26,6 +26,7 @@ from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
+from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
 from see_tune.report.summary import describe_values, study_result
@@ -45,7 +46,6 @@ from see_tune.studies import (
     begun_study,
     finished_note,
     frozen,
-    held,
     refuse_changed,
     set_aside,
     settled,
