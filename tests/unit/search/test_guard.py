@@ -133,7 +133,7 @@ def test_the_last_device_is_never_set_aside() -> None:
 
 def test_quarantined_devices_row_goes_back_and_its_place_stays_taken(open_bench: Callable[..., Any]) -> None:
     bench = open_bench()
-    bench.desk._slots = 2
+    bench.desk.slots = 2
     bench.desk.quarantined["b:0"] = "loss is nan"
     config = bench.desk.take("x")
     assert config["quarantined"] == ["b:0"]
