@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from see_tune.addresses import LOCAL, find_storage, find_tracking
 from see_tune.data import read_table
 from see_tune.data.inspection import find_undecodable
 from see_tune.data.splits import split_table
 from see_tune.data.table import ImageTable
-from see_tune.errors import DatasetError, SeeTuneError, SpecError, UserError, WeightsError
+from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError, WeightsError
+from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
+from see_tune.mounts import network_file_system
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
 from see_tune.training.parts import make_model, make_preprocessing
 
@@ -44,37 +47,52 @@ def preflight(
     home: Home,
     *,
     gpus: Mapping[str, int] | None = None,
+    elsewhere: Callable[[], Iterable[SeeTuneError]] = tuple,
     progress: Callable[[int, int], None] | None = None,
 ) -> DatasetFacts:
     """Everything that can be known before the first trial.
 
     gpus: how many each machine that is to run trials has; None: those of this machine.
+    elsewhere: what is wrong on other machines (the storage's server, the nodes of a cluster); asked once.
     progress: called with (done, total) while images are decoded, once for each state of the files.
 
     Raises:
         UserError: the one thing that is wrong, as it is, or all of them in one list.
     """
-    problems = list(_problems(study, trial, home, {"this machine": count_gpus()} if gpus is None else gpus, progress))
+    machines = {"this machine": count_gpus()} if gpus is None else gpus
+    problems = list(_problems(study, trial, home, machines, elsewhere, progress))
     if len(problems) == 1:
         raise problems[0]
     if problems:
         raise UserError("the study cannot start:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    return dataset_facts(trial, home)
+    facts = dataset_facts(trial, home)
+    return replace(facts, notes=(*facts.notes, *_shared_tracking(study, home)))
 
 
 def _problems(
-    study: StudySpec, trial: TrialSpec, home: Home, gpus: Mapping[str, int], progress: Callable[[int, int], None] | None
+    study: StudySpec,
+    trial: TrialSpec,
+    home: Home,
+    gpus: Mapping[str, int],
+    elsewhere: Callable[[], Iterable[SeeTuneError]],
+    progress: Callable[[int, int], None] | None,
 ) -> Iterator[SeeTuneError]:
-    if (unwritable := _unwritable(home.root)) is not None:
-        yield unwritable
+    if (unfit := unwritable(home.root)) is not None:
+        yield unfit
         return  # rendered glyphs and the list of broken images are written there
+    for check in (check_faiss, lambda: _refuse_shared_sqlite(study, home), lambda: find_tracking(study.tracking.uri)):
+        try:
+            check()
+        except UserError as error:
+            yield error
+    yield from elsewhere()
     try:
         dataset_facts(trial, home)
         if study.final is not None and study.validation.reranked and study.protocol == "honest":
             folds = SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
             dataset_facts(trial.model_copy(update={"split": folds}), home)
         if trial.dataset.on_corrupt == "fail":
-            _refuse_undecodable(_table(trial, home), home, progress)
+            _refuse_undecodable(read_dataset(trial, home), home, progress)
     except DatasetError as error:
         yield error
     else:
@@ -85,13 +103,14 @@ def _problems(
 
 def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:
     """Read the table (no image is opened) and split it as the trials will."""
-    table = _table(trial, home)
+    table = read_dataset(trial, home)
     split = split_table(table, **trial.split.model_dump())
     notes = (*table.notes, *split.notes)
     return DatasetFacts(table.fingerprint(), split.hash, split.num_classes, len(split.train_rows), notes)
 
 
-def _table(trial: TrialSpec, home: Home) -> ImageTable:
+def read_dataset(trial: TrialSpec, home: Home) -> ImageTable:
+    """The table of the trial's dataset, as a training reads it. Raises: DatasetError."""
     dataset = trial.dataset
     return read_table(
         dataset.name,
@@ -132,7 +151,28 @@ def _short_of_gpus(study: StudySpec, gpus: Mapping[str, int]) -> SpecError | Non
     return SpecError(f"resources.gpus: a trial asks for {wanted:g} GPU and {machines}; set resources.gpus: auto or 0")
 
 
-def _unwritable(root: Path) -> UserError | None:
+def _refuse_shared_sqlite(study: StudySpec, home: Home) -> None:
+    folder = home.study(study.study)
+    kind = network_file_system(home.root)
+    if kind and find_storage(folder, study.study, study.storage).kind == LOCAL:
+        raise StudyError(
+            f"storage: local keeps the trials in a sqlite file, and {home.root} lies on {kind}, a network file system, where "
+            f"such files are corrupted; state storage: journal (a file made for it) or postgresql+psycopg://USER@HOST/DATABASE, "
+            f"or choose a home on a disk of this machine with --home DIR"
+        )
+
+
+def _shared_tracking(study: StudySpec, home: Home) -> Iterator[str]:
+    kind = network_file_system(home.root)
+    if kind and find_tracking(study.tracking.uri) == LOCAL:
+        yield (
+            f"tracking.uri: local keeps MLflow's runs in a sqlite file on {kind}, a network file system: run studies of this "
+            f"home from one machine at a time, or state the address of an MLflow server"
+        )
+
+
+def unwritable(root: Path) -> UserError | None:
+    """Why nothing can be kept under `root`, which need not exist yet; None where it can."""
     existing = next(folder for folder in (root, *root.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):

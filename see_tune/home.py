@@ -8,7 +8,7 @@
     ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
     ├── spool.db                what MLflow has yet to be told
     ├── trials/<lineage>/       checkpoints
-    ├── summary.json  engine.log  lock  lock.holder
+    ├── summary.json  engine.log  lock  lock.holder  lock.stop
     └── report.html  report.md
 """
 

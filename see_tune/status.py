@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from see_tune.holding import Holder, holder_of
 from see_tune.home import Home, StudyFolder
 from see_tune.search.generations import view_ledgers
 from see_tune.search.ledger import FinishedRow, Ledger
 from see_tune.spec.load import trial_values
 from see_tune.spec.models import StudySpec
-from see_tune.studies import Holder, existing_study, frozen, holder_of, stored_result
+from see_tune.studies import existing_study, frozen, stored_result
 
 State = Literal["running", "done", "interrupted"]
 

@@ -1,4 +1,4 @@
-"""The studies of a home as they lie on disk: which there are, who runs one, what it answered, whether a file continues it.
+"""The studies of a home as they lie on disk: which there are, what each answered, whether a file continues it.
 
 All that can be said of a study before an engine is started, and so without one: this module imports neither torch nor Ray nor
 MLflow, and what it refuses or knows already is on the terminal at once.
@@ -6,28 +6,18 @@ MLflow, and what it refuses or knows already is on the terminal at once.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import filelock
-
 from see_tune.errors import StudyError
+from see_tune.holding import held, holder_of, running_already
 from see_tune.home import Home, StudyFolder
 from see_tune.results import StudyResult
 from see_tune.spec.load import Loaded, identity_differences, parse_study
 from see_tune.spec.models import StudySpec
 
 Until = Literal["search", "final"]
-
-_PATIENCE_S = 0.5  # longer than another process takes to look whether the lock is held
 
 
 def study_names(home: Home) -> tuple[str, ...]:
@@ -85,7 +75,7 @@ def settled(loaded: Loaded, home: Home, until: Until, *, extend: bool = True) ->
     if not folder.spec_file.is_file():
         return None
     if (holder := holder_of(folder)) is not None:
-        raise _running_already(folder, holder)
+        raise running_already(folder, holder)
     before = frozen(folder).spec
     refuse_changed(before, loaded.spec)
     stored = stored_result(folder)
@@ -158,98 +148,6 @@ def set_aside(folder: StudyFolder) -> Path:
         if aside.exists():
             raise StudyError(f"{aside} exists already; a study is set aside once a second at most: try again")
         folder.root.rename(aside)
-    (aside / _holder_file(folder).name).unlink(missing_ok=True)
+    for mark in ("lock.holder", "lock.tmp"):
+        (aside / mark).unlink(missing_ok=True)
     return aside
-
-
-# Who runs a study
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that runs a study. started_at: Unix time in seconds."""
-
-    pid: int
-    host: str
-    started_at: float
-
-    def __str__(self) -> str:
-        return f"pid {self.pid} on {self.host}"
-
-
-@contextmanager
-def held(folder: StudyFolder) -> Iterator[None]:
-    """One driver a study: the lock dies with its process, so a stale one needs no sweeping.
-
-    Raises: StudyError that names the process which holds it.
-    """
-    lock = filelock.FileLock(folder.lock_file)
-    try:
-        lock.acquire(timeout=_PATIENCE_S)
-    except filelock.Timeout:
-        raise _running_already(folder, _read_holder(folder)) from None
-    holder = Holder(os.getpid(), socket.gethostname(), time.time())
-    try:
-        _holder_file(folder).write_text(json.dumps(asdict(holder)))
-        yield
-    finally:
-        _holder_file(folder).unlink(missing_ok=True)
-        lock.release()
-
-
-def _running_already(folder: StudyFolder, holder: Holder | None) -> StudyError:
-    name, who = folder.root.name, holder or "another process"
-    return StudyError(
-        f"the study {name} is running already ({who}); look at it: see-tune status {name}, end it: see-tune stop {name}, "
-        f"or choose another name with --name"
-    )
-
-
-def holder_of(folder: StudyFolder) -> Holder | None:
-    """The process that runs the study now; None where nobody does, whatever a dead process has left."""
-    return _read_holder(folder) if _is_held(folder) else None
-
-
-def _is_held(folder: StudyFolder) -> bool:
-    if not folder.lock_file.is_file():
-        return False
-    lock = filelock.FileLock(folder.lock_file, is_singleton=False)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        return True
-    lock.release()
-    return False
-
-
-def _holder_file(folder: StudyFolder) -> Path:
-    return folder.lock_file.with_suffix(".holder")
-
-
-def _read_holder(folder: StudyFolder) -> Holder | None:
-    try:
-        return Holder(**json.loads(_holder_file(folder).read_text()))
-    except (OSError, ValueError, TypeError):  # not written yet, or half of it
-        return None
-
-
-def ask_to_stop(folder: StudyFolder) -> Holder:
-    """SIGTERM to the process that runs the study: its trials go back into the queue, and it ends.
-
-    Raises: StudyError where nobody runs it, or a process of another host does.
-    """
-    name, holder = folder.root.name, holder_of(folder)
-    if holder is None:
-        raise StudyError(f"the study {name} is not running; `see-tune status {name}` says how it stands")
-    if holder.host != socket.gethostname():
-        raise StudyError(
-            f"the study {name} runs on another host ({holder}), and signals do not travel; there: see-tune stop {name}"
-        )
-    os.kill(holder.pid, signal.SIGTERM)
-    return holder
-
-
-def wait_until_free(folder: StudyFolder, holder: Holder, poll_s: float = 0.2) -> None:
-    """Return when `holder` runs the study no longer."""
-    while holder_of(folder) == holder:
-        time.sleep(poll_s)

@@ -26,12 +26,14 @@ from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
+from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.model_folder import write_model_folder
+from see_tune.node_checks import check_nodes
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
-from see_tune.search.generations import Ledgers, open_ledgers
+from see_tune.search.generations import Ledgers, check_storage, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
 from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
@@ -45,7 +47,6 @@ from see_tune.studies import (
     begun_study,
     finished_note,
     frozen,
-    held,
     refuse_changed,
     set_aside,
     settled,
@@ -135,9 +136,14 @@ def run_loaded(
 
 
 def _run_on(nodes: Sequence[Node], loaded: Loaded, home: Home, until: Until, watcher: Watcher, *, extend: bool) -> StudyResult:
-    folder = home.study(loaded.spec.study)
+    folder, trial = home.study(loaded.spec.study), trial_values(loaded.spec)
     facts = preflight(
-        loaded.spec, trial_values(loaded.spec), home, gpus={node.host: node.gpus for node in nodes}, progress=watcher.decoding
+        loaded.spec,
+        trial,
+        home,
+        gpus={node.host: node.gpus for node in nodes},
+        elsewhere=lambda: [*check_storage(folder, loaded.spec), *(check_nodes(nodes, trial, home) if nodes[0].id else ())],
+        progress=watcher.decoding,
     )
     for note in facts.notes:
         watcher.note(f"note: {note}")

@@ -22,11 +22,13 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Print Recall@k, MAP@R and R-precision on the test split; equals what the study reported for that model."""
+    from see_tune.evaluation.neighbours import check_faiss
     from see_tune.home import find_home
     from see_tune.spec.models import DatasetSpec, SplitSpec
     from see_tune.stored import open_model
     from see_tune.training.measure import measure_trained
 
+    check_faiss()
     stored = open_model(model, find_home(home), tracking)
     own = stored.spec.dataset
     chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own

@@ -58,8 +58,9 @@ def status(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) ->
 
 def stop(name: StudyName, home: HomeFolder = None) -> None:
     """End a running study gracefully: trials end their epoch and go back into the queue. Returns when it has ended."""
+    from see_tune.holding import ask_to_stop, wait_until_free
     from see_tune.home import find_home
-    from see_tune.studies import ask_to_stop, existing_study, wait_until_free
+    from see_tune.studies import existing_study
 
     folder = existing_study(find_home(home), name)
     holder = ask_to_stop(folder)

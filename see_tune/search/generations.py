@@ -16,13 +16,14 @@ A warm start is the same step between two studies: their trials become points th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from see_tune.addresses import find_storage, record_storage, stored_address
-from see_tune.errors import StudyError
+from see_tune.errors import StudyError, UserError
 from see_tune.home import Home, StudyFolder
 from see_tune.search.ledger import (
     Ledger,
@@ -145,6 +146,17 @@ def without_see(loaded: Loaded) -> Loaded:
         }
     )
     return parse_study(dump_study(spec), str(loaded.source))
+
+
+def check_storage(folder: StudyFolder, spec: StudySpec) -> Iterator[StudyError]:
+    """Why the server that the trials are to lie on cannot be used, before a session needs it; nothing on a wrong address."""
+    with suppress(UserError):
+        address = find_storage(folder, spec.study, spec.storage)
+        try:
+            if address.is_server:
+                view_storage(folder, address)
+        except StudyError as error:
+            yield error
 
 
 def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger, Ledger | None] | None:

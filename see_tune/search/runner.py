@@ -16,7 +16,6 @@ import logging
 import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,34 +27,31 @@ from ray._private.services import get_ray_address_from_environment
 from see_tune.errors import StudyError
 from see_tune.search.nodes import Resources
 from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
+from see_tune.search.sessions import session_folder
 from see_tune.search.worker import RunTrial, make_trainable
 
 
 @contextmanager
 def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
-    """A Ray of our own on loopback, stopped and swept up at the end.
-
-    Its sockets need a short path, so its session folder lies under the system's temporary folder, and is removed.
-    """
-    session = Path(tempfile.mkdtemp(prefix="see-tune-"))
-    try:
-        with _own_sigterm():
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=128 * 2**20,  # paths travel, never data
-                _node_ip_address="127.0.0.1",
-                _temp_dir=str(session),
-            )
-        send_log_to(log_file)
-        yield
-    finally:
-        ray.shutdown()
-        shutil.rmtree(session, ignore_errors=True)
+    """A Ray of our own on loopback, stopped and swept up at the end."""
+    with session_folder() as session:
+        try:
+            with _own_sigterm():
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=128 * 2**20,  # paths travel, never data
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=str(session),
+                )
+            send_log_to(log_file)
+            yield
+        finally:
+            ray.shutdown()
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from see_tune.errors import StudyError
+from see_tune.home import Home
+from see_tune.node_checks import check_nodes
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.ledger import FinishedRow, open_search_ledger
 from see_tune.search.nodes import Node, Watch, alive_nodes, count_slots, has_left, run_on_each, share_out
@@ -79,6 +81,7 @@ class Outcome:
     first: list[Any]
     joined: str
     seen: dict[Node, Any]
+    problems: list[str]
     slots: list[int]
 
 
@@ -99,6 +102,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     try:
         with join_cluster(cluster.address):
             seen = run_on_each(alive_nodes(), which_node, timeout_s=60)
+            trial = TrialSpec(dataset=DatasetSpec(name="glyphs", classes=8))
+            problems = [str(problem) for problem in check_nodes(alive_nodes(), trial, Home(folder / "home"))]
             wanted = ResourcesSpec(cpus=1)
             resources, watch, slots = share_out(wanted, alive_nodes()), Watch(), []
 
@@ -115,7 +120,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
                 has_left=has_left,
             )
             run(desk, work, resources, results_folder=folder / "ray", count_slots=count)
-        yield Outcome(ledger.finished(), trained(folder), first, fault.joined, seen, slots)
+        yield Outcome(ledger.finished(), trained(folder), first, fault.joined, seen, problems, slots)
     finally:
         cluster.shutdown()
 
@@ -156,6 +161,10 @@ def test_function_is_run_on_each_node_itself(outcome: Outcome) -> None:
     assert len(outcome.seen) == 3
     assert all(node.id == asked == ran for node, (asked, ran) in outcome.seen.items())
     assert sorted(node.cpus for node in outcome.seen) == [0, 1, 1]
+
+
+def test_nodes_that_share_the_drivers_folders_pass_its_checks(outcome: Outcome) -> None:
+    assert outcome.problems == []
 
 
 def test_address_where_nothing_listens_is_a_users_mistake() -> None:

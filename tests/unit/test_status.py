@@ -12,12 +12,12 @@ import pytest
 
 from see_tune.cli.app import main
 from see_tune.cli.studies import status_lines
+from see_tune.holding import held
 from see_tune.home import Home
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.generations import Ledgers, open_ledgers
 from see_tune.spec.load import parse_study
 from see_tune.status import read_status
-from see_tune.studies import held
 
 STUDY = """
 study: small

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import filelock
 import pytest
 
 from see_tune.errors import StudyError
+from see_tune.holding import held, holder_of
 from see_tune.home import Home, StudyFolder
 from see_tune.results import StudyResult
 from see_tune.spec.load import Loaded, parse_study
-from see_tune.studies import (
-    ask_to_stop,
-    begun_study,
-    existing_study,
-    finished_note,
-    held,
-    holder_of,
-    set_aside,
-    settled,
-    study_names,
-    wait_until_free,
-)
-
-HOLD = "import sys, time; from see_tune.home import Home; from see_tune.studies import held\n"
-HOLD += "with held(Home(__import__('pathlib').Path(sys.argv[1])).study('s')): print('held', flush=True); time.sleep(60)"
+from see_tune.studies import begun_study, existing_study, finished_note, set_aside, settled, study_names
 
 
 @pytest.fixture
@@ -41,61 +23,6 @@ def folder(tmp_path: Path) -> StudyFolder:
     made = Home(tmp_path).study("s").make()
     made.spec_file.write_text("study: s\n")
     return made
-
-
-def hold(home: Path) -> subprocess.Popen[str]:
-    """Another process that runs the study."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(home)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def test_the_second_driver_is_told_pid_and_host_of_the_first(folder: StudyFolder, tmp_path: Path) -> None:
-    with hold(tmp_path) as other:
-        assert holder_of(folder).pid == other.pid
-        with pytest.raises(StudyError, match=rf"running already \(pid {other.pid} on .*see-tune stop s"), held(folder):
-            pass
-        other.kill()
-
-
-def test_lock_of_a_dead_process_is_taken_over(folder: StudyFolder, tmp_path: Path) -> None:
-    with hold(tmp_path) as other:
-        os.kill(other.pid, signal.SIGKILL)
-    assert (folder.root / "lock.holder").is_file()  # what it left
-    assert holder_of(folder) is None
-    with held(folder):
-        pass
-    assert holder_of(folder) is None
-
-
-def test_looking_on_does_not_refuse_a_driver_that_starts_at_that_moment(folder: StudyFolder) -> None:
-    look = filelock.FileLock(folder.lock_file, is_singleton=False, thread_local=False)
-    look.acquire()
-    threading.Timer(0.1, look.release).start()
-    with held(folder):
-        assert not look.is_locked
-
-
-def test_stop_ends_the_process_that_holds_the_study(folder: StudyFolder, tmp_path: Path) -> None:
-    with hold(tmp_path) as other:
-        holder = ask_to_stop(folder)
-        wait_until_free(folder, holder, poll_s=0.02)
-        assert other.wait(timeout=10) == -signal.SIGTERM
-
-
-def test_stop_of_what_does_not_run_sends_no_signal(folder: StudyFolder) -> None:
-    (folder.root / "lock.holder").write_text(json.dumps({"pid": os.getpid(), "host": "here", "started_at": 0.0}))
-    folder.lock_file.touch()
-    with pytest.raises(StudyError, match="is not running"):
-        ask_to_stop(folder)
-
-
-def test_stop_on_another_host_names_it(folder: StudyFolder) -> None:
-    with held(folder):
-        (folder.root / "lock.holder").write_text(json.dumps({"pid": 1, "host": "elsewhere", "started_at": 0.0}))
-        with pytest.raises(StudyError, match="pid 1 on elsewhere"):
-            ask_to_stop(folder)
 
 
 def test_set_aside_frees_the_name_and_keeps_every_file(folder: StudyFolder, tmp_path: Path) -> None:
@@ -114,11 +41,9 @@ def test_study_that_was_set_aside_does_not_go_on_under_its_new_folders_name(fold
         begun_study(Home(tmp_path), aside.name)
 
 
-def test_running_study_is_not_set_aside(folder: StudyFolder, tmp_path: Path) -> None:
-    with hold(tmp_path) as other:
-        with pytest.raises(StudyError, match="running already"):
-            set_aside(folder)
-        other.kill()
+def test_running_study_is_not_set_aside(folder: StudyFolder) -> None:
+    with held(folder), pytest.raises(StudyError, match="running already"):
+        set_aside(StudyFolder(folder.root))
     assert folder.root.is_dir()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ray.tune.search import Searcher
 
+from see_tune.errors import StorageAwayError
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.searcher import LedgerSearcher, LedgerStopper
 
@@ -134,3 +135,60 @@ def test_trial_of_several_trainings_is_judged_by_the_first_and_counts_with_their
     assert bench.search._study.trials[0].intermediate_values == first
     assert (bench.protocol.winner().epoch, bench.protocol.winner().value) == (3, 0.8)
     assert [(phase.name) for phase in bench.protocol.phases()] == ["search"]
+
+
+def lose(desk: Any, times: int, node: str) -> None:
+    """Hand the first row out so many times, and lose its worker each time."""
+    for number in range(times):
+        desk.take(f"{node}{number}")
+        desk.receive(f"{node}{number}", {"epoch": 0, "node": node})
+        desk.close(f"{node}{number}", lost=True)
+
+
+def test_node_that_left_is_not_held_against_its_rows(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._has_left = {"gone"}.__contains__
+    lose(bench.desk, 3, "gone")
+    assert [result.status for _, result in bench.recorder.ended] == ["interrupted"] * 3
+    lose(bench.desk, 1, "steady")
+    assert [result.status for _, result in bench.recorder.ended][-1] == "failed"
+
+
+def test_row_that_takes_node_after_node_with_it_fails(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._has_left = {"gone"}.__contains__
+    lose(bench.desk, 6, "gone")
+    assert [result.status for _, result in bench.recorder.ended] == ["interrupted"] * 5 + ["failed"]
+
+
+def test_worker_of_an_unknown_node_is_judged_as_any(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk._has_left = lambda node: True
+    bench.desk.take("a")
+    bench.desk.close("a", lost=True)
+    assert [result.status for _, result in bench.recorder.ended] == ["failed"]
+
+
+def test_slots_may_change_while_the_desk_is_open(open_bench: Callable[..., Any]) -> None:
+    desk = open_bench().desk
+    counts = iter([0, 1, 2, 2])
+    searcher = LedgerSearcher(desk, lambda: next(counts))
+    assert [searcher.suggest(name) is not None for name in "abcd"] == [False, True, True, False]
+
+
+def test_storage_that_went_away_stops_the_desk_and_leaves_its_rows_to_the_next_start(
+    open_bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = open_bench()
+    bench.desk.take("a")
+
+    def away(*arguments: Any) -> bool:
+        raise StorageAwayError("no route to host")
+
+    monkeypatch.setattr(bench.final, "report", away)
+    assert bench.desk.receive("a", report(1, 0.5))
+    bench.desk.close_all()
+    assert (bench.desk.stopping, bench.desk.finished, str(bench.desk.error)) == (True, True, "no route to host")
+    assert bench.recorder.ended == []
+    again = open_bench()
+    assert again.desk.take("a")["lineage"] == "baseline"

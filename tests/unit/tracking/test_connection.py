@@ -1,6 +1,9 @@
+import base64
 import multiprocessing
 import sqlite3
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,49 @@ def test_the_ui_of_an_empty_home_or_of_a_server_is_an_error_that_says_what_to_do
         ui_command(Home(tmp_path))
     with pytest.raises(SpecError, match="open http://host:5000"):
         ui_command(Home(tmp_path), "http://host:5000")
+
+
+def ask_guarded_server(home: Home) -> str:
+    """The `Authorization` that a server behind a login is sent."""
+    sent: list[str] = []
+
+    class Guard(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent.append(self.headers.get("Authorization", ""))
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *arguments: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Guard) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        connect(home, f"http://127.0.0.1:{server.server_port}").search_experiments()
+        thread.join()
+    return base64.b64decode(sent[0].removeprefix("Basic ")).decode()
+
+
+def test_login_of_a_server_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "of-the-variable")
+    assert ask_guarded_server(Home(tmp_path)) == "me:of-the-variable"
+    (tmp_path / "password").write_text("of-the-file\n")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD_FILE", str(tmp_path / "password"))
+    assert ask_guarded_server(Home(tmp_path)) == "me:of-the-file"
+
+
+def test_the_environments_server_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
+    assert store_uri(Home(tmp_path), "auto") == "https://mlflow.example"
+    assert store_uri(Home(tmp_path), "local") == f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(SpecError, match="that server shows its own UI"):
+        ui_command(Home(tmp_path))
+
+
+@pytest.mark.parametrize("uri", ["https://me:secret@host", "databricks"])
+def test_server_that_cannot_be_meant_is_refused(tmp_path: Path, uri: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        connect(Home(tmp_path), uri)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,61 @@
+"""Before the first trial: everything that would fail later, in one list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from see_tune import checks
+from see_tune.checks import preflight
+from see_tune.errors import StudyError, UserError
+from see_tune.home import Home
+from see_tune.spec.load import parse_study, trial_values
+
+STUDY = """
+study: small
+dataset: {name: glyphs, classes: 40}
+model: {backbone: glyphnet, weights: none, embedding_dim: 16}
+train: {epochs: 2}
+search: {see.n_aug: {int: [1, 15]}}
+"""
+
+
+def check(tmp_path: Path, more: str = "", **named: object) -> tuple[str, ...]:
+    spec = parse_study(STUDY + more, "study.yaml").spec
+    return preflight(spec, trial_values(spec), Home(tmp_path), **named).notes  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def on_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "network_file_system", lambda folder: "nfs4")
+
+
+def test_sqlite_on_a_network_file_system_is_refused_with_the_ways_out(tmp_path: Path, on_nfs: None) -> None:
+    with pytest.raises(StudyError, match=r"lies on nfs4.*storage: journal .*postgresql\+psycopg://.*--home DIR"):
+        check(tmp_path)
+
+
+def test_journal_on_a_network_file_system_may_run_and_mlflows_file_is_noted(tmp_path: Path, on_nfs: None) -> None:
+    assert any("tracking.uri: local" in note for note in check(tmp_path, "storage: journal"))
+    assert not any("tracking.uri" in note for note in check(tmp_path, "storage: journal\ntracking: {uri: 'http://mlflow:5000'}"))
+
+
+def test_both_builds_of_faiss_are_refused_before_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Build:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    builds = [Build("faiss-cpu"), Build("faiss_gpu")]
+    monkeypatch.setattr("see_tune.evaluation.neighbours.distributions", lambda: builds)
+    with pytest.raises(UserError, match="faiss-cpu and faiss-gpu are both installed"):
+        check(tmp_path)
+
+
+def test_all_that_is_wrong_is_one_list(tmp_path: Path, on_nfs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "databricks")
+    with pytest.raises(UserError) as caught:
+        check(tmp_path, "resources: {gpus: 1}", gpus={"a": 0, "b": 0}, elsewhere=lambda: [UserError("node b: is ill")])
+    lines = [line[4:].split(":")[0] for line in str(caught.value).splitlines()[1:]]
+    assert lines == ["storage", "the environment's MLFLOW_TRACKING_URI", "node b", "resources.gpus"]
+    assert "a has 0, b has 0" in str(caught.value)
