@@ -35,7 +35,7 @@ from see_tune.search.ledger import (
     read_ledger,
     studies_of,
 )
-from see_tune.search.storage import PatientStorage, open_storage, view_storage
+from see_tune.search.storage import PatientStorage, open_storage, reach_storage, view_storage
 from see_tune.spec.fitting import fitted, trained
 from see_tune.spec.load import (
     Loaded,
@@ -154,7 +154,7 @@ def check_storage(folder: StudyFolder, spec: StudySpec) -> Iterator[StudyError]:
         address = find_storage(folder, spec.study, spec.storage)
         try:
             if address.is_server:
-                view_storage(folder, address)
+                reach_storage(address)
         except StudyError as error:
             yield error
 

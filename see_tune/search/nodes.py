@@ -17,7 +17,7 @@ from see_tune.spec.models import ResourcesSpec
 
 _MOST_SHARES = 4  # trials without a GPU share a machine's cores among at most so many
 _LOOK_S = 2.0
-_NOTICED_S = 10.0  # after which a dead node is known as one
+_ANSWER_S = 10.0  # more than a busy node takes to start a worker
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,17 @@ class Watch:
 
 
 def has_left(node_id: str) -> bool:
-    """Whether this node is gone. A worker's silence is heard before its node's death: wait until that would be known."""
-    until = time.monotonic() + _NOTICED_S
-    while any(node.id == node_id for node in alive_nodes()):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.5)
-    return True
+    """Whether this node is gone, or as good as gone.
+
+    A worker's silence is heard before its node's death, which a cluster may take a minute to declare: so the node is asked.
+    """
+    asked = [node for node in alive_nodes() if node.id == node_id]
+    answers = run_on_each(asked, _answer, timeout_s=_ANSWER_S)
+    return any(isinstance(answer, Exception) for answer in answers.values()) or not asked
+
+
+def _answer(node: Node) -> str:
+    return node.id
 
 
 def wait_for_nodes(patience_s: float) -> tuple[Node, ...]:
@@ -131,6 +135,7 @@ def _outcome(reference: Any) -> Any:
     try:
         return ray.get(reference, timeout=0)
     except ray.exceptions.GetTimeoutError:
+        ray.cancel(reference, force=True)
         return TimeoutError("it did not answer")
     except Exception as error:
         return error

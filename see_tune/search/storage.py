@@ -21,7 +21,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import create_engine, func, select
+from sqlalchemy import Connection, create_engine, func, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -83,6 +83,15 @@ def view_storage(folder: StudyFolder, address: StorageAddress) -> BaseStorage:
             return storage
 
 
+def reach_storage(address: StorageAddress) -> None:
+    """See that a server answers and lets us in; a database that nothing was written to yet may be empty.
+
+    Raises: StudyError where it cannot be reached or refuses.
+    """
+    with _translated(address), _connect(address):
+        pass
+
+
 def _cached(storage: RDBStorage) -> BaseStorage:
     cached: BaseStorage = optuna.storages._CachedStorage(storage)
     return cached
@@ -93,11 +102,14 @@ def _connection() -> dict[str, Any]:
     return {**_CONNECTION, **({"password": password} if password else {})}
 
 
+def _connect(address: StorageAddress) -> Connection:
+    return create_engine(address.kind, connect_args=_connection(), poolclass=NullPool).connect()
+
+
 @contextmanager
 def _alone(address: StorageAddress) -> Iterator[None]:
     """Hold the lock under which tables are made: of two studies that start on a fresh database, one would fail."""
-    engine = create_engine(address.kind, connect_args=_connection(), poolclass=NullPool)
-    with engine.connect() as connection:
+    with _connect(address) as connection:
         connection.execute(select(func.pg_advisory_lock(_MAKING_TABLES)))
         yield  # the lock goes with the connection
 
@@ -123,7 +135,8 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     told = str(error.orig if isinstance(error, DBAPIError) and error.orig else error)
-    return " ".join(told.split()) or type(error).__name__
+    told = " ".join(told.partition("(Background on this error")[0].split())
+    return told.partition(" Is the server running")[0] or type(error).__name__
 
 
 class _OneWriterJournal(JournalFileBackend):

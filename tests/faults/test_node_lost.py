@@ -24,7 +24,7 @@ from see_tune.search.searcher import Desk, DeskListener, Phase, Stream, Work
 from see_tune.spec.models import DatasetSpec, PrunerSpec, ResourcesSpec, SamplerSpec, TrialSpec
 from see_tune.spec.space import FloatRange, Parameter, Space
 
-TRIALS, EPOCHS, EPOCH_S = 6, 6, 0.5
+TRIALS, EPOCHS, EPOCH_S = 5, 5, 2.0  # a trial is longer than the start of an actor, so that a node that joins gets one
 
 
 def node_id() -> str:
@@ -103,6 +103,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         with join_cluster(cluster.address):
             seen = run_on_each(alive_nodes(), which_node, timeout_s=60)
             trial = TrialSpec(dataset=DatasetSpec(name="glyphs", classes=8))
+            asked = {node.host: has_left(node.id) for node in alive_nodes()}
+            assert set(asked.values()) == {False}
             problems = [str(problem) for problem in check_nodes(alive_nodes(), trial, Home(folder / "home"))]
             wanted = ResourcesSpec(cpus=1)
             resources, watch, slots = share_out(wanted, alive_nodes()), Watch(), []

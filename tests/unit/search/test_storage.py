@@ -18,7 +18,7 @@ from see_tune.addresses import StorageAddress, find_storage, stored_address
 from see_tune.errors import StorageAwayError, StudyError
 from see_tune.home import Home, StudyFolder
 from see_tune.search.generations import view_ledgers
-from see_tune.search.storage import PatientStorage, open_storage, view_storage
+from see_tune.search.storage import PatientStorage, open_storage, reach_storage, view_storage
 
 
 @pytest.fixture(params=["local", "journal", "postgres"])
@@ -92,12 +92,22 @@ def test_two_homes_share_a_server(build_bench: Callable[..., Any], study_text: s
         assert [row.lineage for row in bench.search.finished()] == [f"t{number:03d}" for number in range(6)]
 
 
-def test_studies_that_start_together_on_a_fresh_database_all_start(postgres: Any, tmp_path: Path) -> None:
-    problems: list[BaseException] = []
-    earlier = open_storage(Home(tmp_path).study("x").make(), StorageAddress(postgres.url, "x", False))
-    with earlier.inner._backend.engine.begin() as connection:
+def empty(postgres: Any, folder: StudyFolder) -> StorageAddress:
+    """Make the database a fresh one."""
+    address = StorageAddress(postgres.url, "x", False)
+    with open_storage(folder, address).inner._backend.engine.begin() as connection:
         connection.exec_driver_sql("DROP SCHEMA public CASCADE")
         connection.exec_driver_sql("CREATE SCHEMA public")
+    return address
+
+
+def test_fresh_database_is_reachable(postgres: Any, folder: StudyFolder) -> None:
+    reach_storage(empty(postgres, folder))
+
+
+def test_studies_that_start_together_on_a_fresh_database_all_start(postgres: Any, tmp_path: Path) -> None:
+    problems: list[BaseException] = []
+    empty(postgres, Home(tmp_path).study("x").make())
 
     def start(number: int) -> None:
         try:
