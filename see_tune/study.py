@@ -482,6 +482,8 @@ def _answer_metrics(result: StudyResult, metric: str = "test/recall_at_1") -> di
         answer["answer/test_recall_at_1"] = result.see.test_mean[metric].mean
     if result.gain:
         answer |= {"answer/gain": result.gain.mean, "answer/gain_low": result.gain.low, "answer/gain_high": result.gain.high}
+    if over := result.gain_over_classes:
+        answer |= {"answer/gain_low_over_classes": over.low, "answer/gain_high_over_classes": over.high}
     return {name: value for name, value in answer.items() if value is not None}
 
 

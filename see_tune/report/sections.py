@@ -133,7 +133,9 @@ def _tested(record: StudyRecord) -> str:
     if result.off and metric in result.off.test_mean:
         text += f", {side_title(result.off)} {with_spread(result.off.test_mean[metric])}"
     if result.gain:
-        text += f"; gain {gain_range(result.gain)} points: {gain_verdict(result.gain)}"
+        text += f"; gain {gain_range(result.gain)} points over training seeds: {gain_verdict(result.gain)}"
+    if (over := result.gain_over_classes) and over.low is not None:
+        text += f"; {gain_range(over).partition(' ')[2]} over test classes: {gain_verdict(over)}"
     return f"{text}."
 
 
@@ -178,6 +180,13 @@ def _final(record: StudyRecord) -> Iterator[Block]:
         )
     if gain:
         yield Paragraph(_verdict(gain, len(see.seeds)))
+    if (over := record.result.gain_over_classes) and over.low is not None:
+        yield Paragraph(
+            f"Over test classes the 95 % interval of the same difference is {gain_range(over).partition(' ')[2]}: "
+            f"{gain_verdict(over)}. It says what other classes would give these trainings (paired bootstrap: whole classes are "
+            "drawn with replacement, each query's difference is the mean over the seeds); the one over seeds says what other "
+            "trainings would give on these classes."
+        )
     chosen = "" if record.spec.protocol == "paper" else ", chosen without them"
     yield Table(
         ["", side_title(see), side_title(off) if off else "", "gain [95 %]", ""],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,12 +16,25 @@ from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import EvaluationError
-from see_tune.evaluation import evaluate_embeddings
+from see_tune.evaluation import rank_queries, summarize_ranks
 from see_tune.evaluation.embed import embed
 from see_tune.home import Home
 from see_tune.models import EmbeddingModel
 from see_tune.spec.models import TrialSpec
 from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found on one split.
+
+    metrics: what `evaluate_embeddings` returns, and ``embedding_variance``.
+    labels: (Q,) the class of each query. best_positive_rank: (Q,), 0 where a query has no positive.
+    """
+
+    metrics: dict[str, float]
+    labels: NDArray[np.int64]
+    best_positive_rank: NDArray[np.int64]
 
 
 def measure(
@@ -33,8 +47,8 @@ def measure(
     batch_size: int,
     device: torch.device,
     amp_dtype: torch.dtype | None = None,
-) -> dict[str, float]:
-    """Retrieval on the split's queries (and gallery): what `evaluate_embeddings` returns, and ``embedding_variance``.
+) -> Measured:
+    """Retrieval on the split's queries (and gallery).
 
     ks: the k of Recall@k. batch_size: images embedded at a time; it changes no number.
 
@@ -46,20 +60,20 @@ def measure(
         return embed(model, loader.evaluate(rows, batch_size), device=device, amp_dtype=amp_dtype)
 
     queries, in_gallery = embedded(split.query_rows), split.gallery_rows
-    variance = _variance(queries)
-    measured = evaluate_embeddings(
+    variance, labels = _variance(queries), table.labels[split.query_rows]
+    ranks = rank_queries(
         queries,
-        table.labels[split.query_rows],
-        ks=ks,
+        labels,
         gallery=None if in_gallery is None else embedded(in_gallery),
         gallery_labels=None if in_gallery is None else table.labels[in_gallery],
     )
-    return {**measured, "embedding_variance": variance}
+    metrics = summarize_ranks(ranks, ks) | {"embedding_variance": variance}
+    return Measured(metrics, labels, ranks.best_positive_rank)
 
 
 def measure_trained(
     model: EmbeddingModel, spec: TrialSpec, preprocessing: Preprocessing, *, home: Home, device: str = "auto", threads: int = 1
-) -> dict[str, float]:
+) -> Measured:
     """`measure` of a trained model on the dataset and split of `spec`, as its own training would have measured it.
 
     Raises:

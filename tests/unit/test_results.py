@@ -39,6 +39,7 @@ STUDY = StudyResult(
     0,
     ("refused: metrics: too long",),
     {"ui": "see-tune ui"},
+    Interval(0.1, -0.1, 0.3),
 )
 
 
