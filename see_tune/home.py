@@ -3,6 +3,7 @@
 <home>/                         --home, $SEE_TUNE_HOME, else ./runs
 ├── mlflow.db  mlartifacts/     the local tracking store
 ├── cache/                      rendered glyphs, decoded images
+├── test_looks.jsonl            every measurement on test classes
 └── studies/<name>/
     ├── study.yaml              the spec as it was frozen
     ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
@@ -95,6 +96,10 @@ class Home:
     @property
     def mlflow_artifacts(self) -> Path:
         return self.root / "mlartifacts"
+
+    @property
+    def looks_file(self) -> Path:
+        return self.root / "test_looks.jsonl"
 
     @property
     def cache(self) -> Path:

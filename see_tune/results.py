@@ -91,6 +91,18 @@ class Interval(_JsonRecord):
 
 
 @dataclass(frozen=True)
+class Looks(_JsonRecord):
+    """How often a dataset's test classes were looked at from one home.
+
+    times: measurements by studies, of which there were `studies`. by_hand: those that people asked for beside them.
+    """
+
+    times: int
+    studies: int
+    by_hand: int
+
+
+@dataclass(frozen=True)
 class Arm(_JsonRecord):
     """One of the two things a study compares: SEE with the best values found, or SEE off.
 
@@ -130,6 +142,7 @@ class StudyResult(_JsonRecord):
     status: ``done`` or ``interrupted`` (the same command continues it).
     see, off: the two arms; None where none completed.
     gain: the paired difference SEE - off of test Recall@1, with its interval over training seeds (Student's t).
+    test_looks: at this dataset's test classes so far, by this study and others of its home; None before any.
     gain_over_classes: the same mean, with its interval over test classes (bootstrap); None where queries were not kept.
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.
     undelivered: events that the tracking server has not taken yet; the next start delivers them.
@@ -162,6 +175,7 @@ class StudyResult(_JsonRecord):
     search_ended: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     gain_over_classes: Interval | None = None
+    test_looks: Looks | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -171,6 +185,7 @@ class StudyResult(_JsonRecord):
             "off": Arm.from_dict(values["off"]) if values["off"] else None,
             "gain": Interval.from_dict(values["gain"]) if values["gain"] else None,
             "gain_over_classes": Interval.from_dict(over) if (over := values.get("gain_over_classes")) else None,
+            "test_looks": Looks.from_dict(looks) if (looks := values.get("test_looks")) else None,
             "tracking_problems": tuple(values["tracking_problems"]),
         }
         return cls(**restored)

@@ -28,6 +28,7 @@ from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
 from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
+from see_tune.looks import Look, count_look
 from see_tune.model_folder import write_model_folder
 from see_tune.node_checks import check_nodes
 from see_tune.report.summary import describe_values, study_result
@@ -218,7 +219,8 @@ class _Run:
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
-        listeners: list[DeskListener] = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
+        counter, teller = _LookCounter(self.home, self.spec.study, self.facts.fingerprint), _TrackingListener(tracker, self.spec, self._tags())
+        listeners: list[DeskListener] = [counter, teller, self.board, guard, self.watcher]
         desk = Desk(
             self.protocol.phases(),
             slots=self.resources.slots,
@@ -349,6 +351,20 @@ class _Run:
             **{f"version.{name}": version(name) for name in ("see-tune", "torch", "timm", "ray", "optuna", "mlflow")},
             "python": platform.python_version(),
         }
+
+
+class _LookCounter(DeskListener):
+    """Counts what was measured on test classes, before anybody is told of it."""
+
+    def __init__(self, home: Home, study: str, fingerprint: str) -> None:
+        self._home = home
+        self._study = study
+        self._fingerprint = fingerprint
+
+    def on_epoch(self, work: Work, result: EpochResult) -> None:
+        if any(name.startswith("test/") for name in result.metrics):
+            look = Look(self._fingerprint, self._study, work.row.lineage, result.epoch, result.timestamp)
+            count_look(self._home, look)
 
 
 class _TrackingListener(DeskListener):

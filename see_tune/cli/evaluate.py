@@ -36,7 +36,8 @@ def evaluate(
         chosen = chosen.model_copy(update={"root": str(root)})
     spec = stored.spec.model_copy(update={"dataset": chosen, "split": SplitSpec(kind="test")})
     threads = len(os.sched_getaffinity(0))
-    found = measure_trained(stored.model, spec, stored.preprocessing, home=find_home(home), threads=threads).metrics
+    measured = measure_trained(stored.model, spec, stored.preprocessing, name=model, home=find_home(home), threads=threads)
+    found = measured.metrics
     if as_json:
         print(json.dumps({"model": model, "dataset": chosen.name, **found}, indent=2))
         return

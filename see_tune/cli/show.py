@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import gain_range, gain_verdict, percent
+from see_tune.report.numbers import gain_range, gain_verdict, looked_at, percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -38,6 +38,8 @@ def result_lines(result: StudyResult) -> list[str]:
             lines.append(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
     lines += _validation(result)
     lines += _test(result)
+    if result.test_looks:
+        lines.append(f"test classes     {looked_at(result.test_looks)}")
     if result.champion:
         lines.append(f"champion         {result.champion}   {result.champion_note}")
     else:

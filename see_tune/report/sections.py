@@ -20,6 +20,7 @@ from see_tune.report.numbers import (
     duration,
     gain_range,
     gain_verdict,
+    looked_at,
     metric_title,
     percent,
     points,
@@ -162,7 +163,7 @@ def _warnings(record: StudyRecord) -> Iterator[Block]:
 
 
 def _final(record: StudyRecord) -> Iterator[Block]:
-    see, off, gain = record.result.see, record.result.off, record.result.gain
+    see, off, gain, looks = record.result.see, record.result.off, record.result.gain, record.result.test_looks
     if see is None or not see.test:
         return
     names = _reported(see)
@@ -197,6 +198,11 @@ def _final(record: StudyRecord) -> Iterator[Block]:
     )
     if off:
         yield Table(["seed", "SEE R@1", "SEE off R@1", "gain"], _by_seed(see, off), "Each seed met the test classes once a side.")
+    if looks:
+        yield Paragraph(
+            f"The test classes of {record.spec.dataset.name} were {looked_at(looks)} (from this home). The best of many looks is "
+            "partly luck, also where each was honest."
+        )
 
 
 def _reported(arm: Arm) -> list[str]:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from see_tune.home import Home, StudyFolder
+from see_tune.looks import read_looks
 from see_tune.report.statistics import mean_interval, mean_over_classes, paired_gain
-from see_tune.results import Arm, Interval, StudyResult
+from see_tune.results import Arm, Interval, Looks, StudyResult
 from see_tune.search.ledger import FinishedRow
 from see_tune.search.protocol import Side
 from see_tune.spec.models import StudySpec
@@ -64,7 +65,14 @@ def study_result(
         },
         search_ended=search_ended,
         gain_over_classes=_gain_over_classes(planned, see, off, folder),
+        test_looks=_looks(rows, home),
     )
+
+
+def _looks(rows: Sequence[FinishedRow], home: Home) -> Looks | None:
+    fingerprint = next((row.result.facts["fingerprint"] for row in rows if "fingerprint" in row.result.facts), None)
+    looks = read_looks(home, fingerprint) if fingerprint else None
+    return looks if looks and looks.times + looks.by_hand else None
 
 
 def final_rows(planned: Sequence[FinishedRow], side: Side, arm: Arm) -> dict[int, FinishedRow]:

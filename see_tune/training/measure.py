@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from see_tune.errors import EvaluationError
 from see_tune.evaluation import rank_queries, summarize_ranks
 from see_tune.evaluation.embed import embed
 from see_tune.home import Home
+from see_tune.looks import Look, count_look
 from see_tune.models import EmbeddingModel
 from see_tune.spec.models import TrialSpec
 from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
@@ -72,11 +74,21 @@ def measure(
 
 
 def measure_trained(
-    model: EmbeddingModel, spec: TrialSpec, preprocessing: Preprocessing, *, home: Home, device: str = "auto", threads: int = 1
+    model: EmbeddingModel,
+    spec: TrialSpec,
+    preprocessing: Preprocessing,
+    *,
+    name: str,
+    home: Home,
+    device: str = "auto",
+    threads: int = 1,
 ) -> Measured:
     """`measure` of a trained model on the dataset and split of `spec`, as its own training would have measured it.
 
+    A look at test classes is counted in `home`, under the model's `name`.
+
     Raises:
+        UserError: the look cannot be counted.
         DatasetError: the dataset is not there, or not whole.
         EvaluationError: the embeddings are not finite.
     """
@@ -85,7 +97,7 @@ def measure_trained(
     table = open_table(spec, home, preprocessing, threads)
     split = split_table(table, **spec.split.model_dump())
     with make_loader(spec, table, preprocessing, model, threads) as loader:
-        return measure(
+        measured = measure(
             model.to(on),
             loader,
             table,
@@ -95,6 +107,9 @@ def measure_trained(
             device=on,
             amp_dtype=amp_dtype(spec, on),
         )
+    if spec.split.kind in ("test", "paper"):
+        count_look(home, Look(table.fingerprint(), "", name, spec.last_epoch, time.time()))
+    return measured
 
 
 def _variance(embeddings: Tensor) -> float:

@@ -74,6 +74,16 @@ def test_both_arms_met_the_test_classes_once_a_seed(summary: dict[str, Any]) -> 
     assert summary["gain"]["low"] <= summary["gain"]["mean"] <= summary["gain"]["high"]
 
 
+def test_every_measurement_on_test_classes_was_counted(summary: dict[str, Any]) -> None:
+    assert summary["test_looks"] == {"times": 4, "studies": 1, "by_hand": 0}
+
+
+def test_the_gain_over_classes_is_the_same_gain(summary: dict[str, Any]) -> None:
+    over_classes = summary["gain_over_classes"]
+    assert over_classes["mean"] == pytest.approx(summary["gain"]["mean"])
+    assert over_classes["low"] <= over_classes["mean"] <= over_classes["high"]
+
+
 def test_no_line_of_an_engine_reaches_the_terminal(road: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     lines = road[0].stderr.splitlines()
     assert lines[0].startswith("small  glyphs")

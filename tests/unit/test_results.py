@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from see_tune.results import Arm, EpochResult, Interval, StudyResult, TrialResult, best_epoch
+from see_tune.results import Arm, EpochResult, Interval, Looks, StudyResult, TrialResult, best_epoch
 
 EPOCHS = tuple(EpochResult(n, {"val/recall_at_1": value}, 1.7e9 + n, 0.5) for n, value in enumerate((0.5, 0.7, 0.7), start=1))
 ARM = Arm(
@@ -40,6 +40,7 @@ STUDY = StudyResult(
     ("refused: metrics: too long",),
     {"ui": "see-tune ui"},
     Interval(0.1, -0.1, 0.3),
+    Looks(12, 2, 1),
 )
 
 

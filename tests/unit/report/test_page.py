@@ -9,6 +9,7 @@ import pytest
 
 from see_tune.errors import StudyError
 from see_tune.home import Home
+from see_tune.looks import Look, count_look
 from see_tune.report.document import Figure, Page
 from see_tune.report.page import study_page, write_report
 from see_tune.report.record import read_record
@@ -41,6 +42,14 @@ def test_finished_study_has_every_section_and_five_figures(finished_home: Home) 
         "How to reproduce",
     ]
     assert figures(page) == 5
+
+
+def test_looks_at_the_test_classes_are_counted_beside_the_answer(home: Home, write: Write, study_text: str) -> None:
+    write(home, study_text.replace("trials: 14", "trials: 2"))
+    assert "were looked at" not in markdown("small", home)
+    for study in ("small", "other"):
+        count_look(home, Look("feed", study, "final-see-t000-e1-s0", 1, 0.0))
+    assert "The test classes of glyphs were looked at 2 times by 2 studies" in markdown("small", home)
 
 
 def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_home: Home) -> None:
