@@ -10,7 +10,9 @@
     ├── spool.db                what MLflow has yet to be told
     ├── trials/<lineage>/       checkpoints
     ├── summary.json  engine.log  lock  lock.holder  lock.stop
-    └── report.html  report.md
+    ├── report.html  report.md
+    ├── figures/                the report's: plotly's JSON, and the gallery as PNG
+    └── environment.txt         what was installed
 """
 
 from __future__ import annotations
@@ -57,6 +59,14 @@ class StudyFolder:
     @property
     def report_file(self) -> Path:
         return self.root / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.root / "environment.txt"
 
     @property
     def engine_log(self) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn
@@ -203,7 +203,9 @@ class _Run:
         tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.name, uri=self.spec.tracking.uri)
         try:
             tracker.start_study(params=_study_params(self.spec), tags=self._tags(), started_at=self.started_at)
-            tracker.log_artifact(self.folder.spec_file)
+            _write_atomically(self.folder.environment_file, _environment())
+            for file in (self.folder.spec_file, self.folder.environment_file):
+                tracker.log_artifact(file)
             desk, guard = self._open_desk(tracker)
             with _stops_on_signals(desk, self.watcher):  # up to the summary: an answer that is being written is not cut
                 self._run_rows(desk)
@@ -282,12 +284,14 @@ class _Run:
         from see_tune.report.page import write_report  # its figures take seconds to import, and the first trial need not wait
 
         try:
-            page = write_report(self.spec.study, self.home)
+            report = write_report(self.spec.study, self.home)
         except Exception as error:
             self.watcher.note(f"no report: {type(error).__name__}: {error}. Try again: see-tune report {self.spec.study}")
             return
-        for file in (page, page.with_suffix(".md")):
-            tracker.log_artifact(file)
+        tracker.log_artifact(report.html)
+        tracker.log_artifact(report.markdown)
+        tracker.log_artifact(report.figures, "figures")
+        tracker.set_description(report.answer)
         tracker.drain(_DELIVERY_S)
 
     def _fail(self, tracker: Tracker, why: str) -> NoReturn:
@@ -403,7 +407,7 @@ class _TrackingListener(DeskListener):
             self._tracker.log_epoch(work.row.lineage, replace(epoch, metrics=means))
         best: dict[str, float] = {}
         if result.status == "complete" and not work.row.plan and result.best_value is not None:
-            best = {f"best/{self._spec.objective}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
+            best = {f"best/{work.metric.replace('/', '_')}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
         tags = {"device": result.device or work.where, "cause": result.cause or "none", **result.facts}
         self._tracker.end_run(work.row.lineage, status=result.status, ended_at=time.time(), tags=tags, metrics=best)
 
@@ -482,6 +486,12 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _environment() -> str:
+    """Python, the system and every installed package with its version, as pip writes them."""
+    packages = sorted({f"{found.name}=={found.version}" for found in distributions()}, key=str.lower)
+    return "\n".join([f"# Python {platform.python_version()}, {platform.platform()}", *packages]) + "\n"
 
 
 # The answer

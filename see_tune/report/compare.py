@@ -63,7 +63,9 @@ class Comparison:
 
     def html(self) -> str:
         history = draw_overlaid_histories(self.records, objective_title(self.records[0]))
-        return render_html(self._page([Section("The searches", [Figure(history, "The best value so far, by trial.")])]))
+        return render_html(
+            self._page([Section("The searches", [Figure("histories", history, "The best value so far, by trial.")])])
+        )
 
     def write(self, folder: Path) -> tuple[Path, ...]:
         """compare.md, compare.tex and compare.html in `folder`."""

@@ -116,12 +116,13 @@ def _blocks(tested: EmbeddedTest, lineage: str) -> Iterator[Block]:
     drawn = np.sort(np.random.default_rng(_SEED).permutation(rest)[:_QUERIES])
     first = int(ranks.best_positive_rank[worst].max())
     yield Picture(
+        "gallery-worst",
         _sheet(tested, worst),
         f"The {len(worst)} worst queries of {lineage}, left, and their {_NEIGHBOURS} nearest: green is the query's class, red is "
         f"another. The worst one's first right answer comes at rank {first}.",
     )
     if len(drawn):
-        yield Picture(_sheet(tested, drawn), f"{len(drawn)} queries drawn at random.")
+        yield Picture("gallery-random", _sheet(tested, drawn), f"{len(drawn)} queries drawn at random.")
     yield _map(tested)
 
 
@@ -171,6 +172,7 @@ def _map(tested: EmbeddedTest) -> Figure:
     lay_out(figure, x="first axis", y="second axis", height=560)
     figure.update_layout(legend={"orientation": "v", "x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top"})
     return Figure(
+        "embedding-map",
         figure,
         f"The embeddings of {len(drawn)} test classes, drawn at random, on their first two principal axes, which hold "
         f"{share:.0%} of their variance: classes that lie on one another here may be far apart on the other axes.",

@@ -335,7 +335,9 @@ def _importance(record: StudyRecord) -> Iterator[Block]:
     shares = importances(record.complete, record.loaded.space)
     yield Paragraph(in_words(shares, len(record.complete)))
     if len(shares) > 1:
-        yield from _figure(draw_importances(shares), "PED-ANOVA (Watanabe et al., IJCAI 2023) over the complete trials.")
+        yield from _figure(
+            "importances", draw_importances(shares), "PED-ANOVA (Watanabe et al., IJCAI 2023) over the complete trials."
+        )
 
 
 # The search
@@ -344,17 +346,21 @@ def _importance(record: StudyRecord) -> Iterator[Block]:
 def _search(record: StudyRecord) -> Iterator[Block]:
     title = objective_title(record)
     judged = None if record.spec.pruner.name == "none" else grace_epochs(record.loaded)
-    yield from _figure(draw_history(record, title), "Every trial at its best epoch, in the order of the trials.")
-    yield from _figure(draw_slices(record, title), "Each searched value against the result; every dot is a trial.")
-    yield from _figure(draw_parallel(record, title), "The complete trials, a line each; the darker, the better.")
+    yield from _figure("history", draw_history(record, title), "Every trial at its best epoch, in the order of the trials.")
+    yield from _figure("slices", draw_slices(record, title), "Each searched value against the result; every dot is a trial.")
     yield from _figure(
-        draw_curves(record, title, judged), "Learning curves: complete trials blue, others grey, the best one and SEE off thick."
+        "parallel-coordinates", draw_parallel(record, title), "The complete trials, a line each; the darker, the better."
+    )
+    yield from _figure(
+        "curves",
+        draw_curves(record, title, judged),
+        "Learning curves: complete trials blue, others grey, the best one and SEE off thick.",
     )
 
 
-def _figure(plot: Any, caption: str) -> Iterator[Block]:
+def _figure(name: str, plot: Any, caption: str) -> Iterator[Block]:
     if plot is not None:
-        yield Figure(plot, caption)
+        yield Figure(name, plot, caption)
 
 
 # Saved by pruning

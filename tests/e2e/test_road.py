@@ -132,7 +132,12 @@ def test_report_lies_beside_the_summary_and_on_the_parent_run(
     client = mlflow.MlflowClient(tracking_uri=summary["tracking"])
     experiment = client.get_experiment_by_name("see-tune/glyphs")
     (parent,) = [run for run in client.search_runs([experiment.experiment_id]) if "mlflow.parentRunId" not in run.data.tags]
-    assert {"report.html", "report.md", "study.yaml"} <= {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert {"report.html", "report.md", "study.yaml", "environment.txt", "figures"} == {
+        file.path for file in client.list_artifacts(parent.info.run_id)
+    }
+    drawn = {file.path for file in client.list_artifacts(parent.info.run_id, "figures")}
+    assert {"figures/history.json", "figures/curves.json", "figures/embedding-map.json", "figures/gallery-worst.png"} <= drawn
+    assert parent.data.tags["mlflow.note.content"].startswith("- What: glyphs")
 
 
 def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any]) -> None:

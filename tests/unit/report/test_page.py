@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import plotly.io
 import pytest
 
 from see_tune.errors import StudyError
@@ -26,7 +27,7 @@ def titles(page: Page) -> list[str]:
 
 
 def markdown(name: str, home: Home) -> str:
-    return write_report(name, home).with_suffix(".md").read_text()
+    return write_report(name, home).markdown.read_text()
 
 
 def test_finished_study_has_every_section_and_five_figures(finished_home: Home) -> None:
@@ -53,7 +54,7 @@ def test_looks_at_the_test_classes_are_counted_beside_the_answer(home: Home, wri
 
 
 def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_home: Home) -> None:
-    html = write_report("small", finished_home).read_text()
+    html = write_report("small", finished_home).html.read_text()
     own = re.sub(r"<script>/\*\*\n\* plotly\.js.*?</script>", "", html, flags=re.DOTALL)
     assert html.count("* plotly.js v") == 1
     assert "http://" not in own and "https://" not in own
@@ -61,12 +62,27 @@ def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_h
     assert "default-src 'none'" in own
 
 
+def test_every_figure_has_a_file_that_plotly_reads_and_old_ones_go(finished_home: Home) -> None:
+    write_report("small", finished_home)
+    (finished_home.study("small").figures / "of-an-earlier-report.json").write_text("{}")
+    report = write_report("small", finished_home)
+    assert sorted(file.name for file in report.figures.iterdir()) == [
+        f"{name}.json" for name in ("curves", "history", "importances", "parallel-coordinates", "slices")
+    ]
+    assert all(len(plotly.io.read_json(file).data) > 0 for file in report.figures.iterdir())
+
+
+def test_the_answer_in_five_lines_is_markdown(finished_home: Home) -> None:
+    lines = write_report("small", finished_home).answer.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["- What", "- State", "- Chosen", "- Test", "- Protocol"]
+
+
 def test_state_is_done_only_by_the_last_summary(finished_home: Home) -> None:
     assert "State: done. 14 of 14 trials" in markdown("small", finished_home)
 
 
 def test_no_figure_offers_to_upload_its_data(finished_home: Home) -> None:
-    html = write_report("small", finished_home).read_text()
+    html = write_report("small", finished_home).html.read_text()
     assert html.count('"modeBarButtonsToRemove": ["sendChartToCloud"') == html.count('<div id="f') == 5
 
 
@@ -99,7 +115,7 @@ def test_study_whose_trials_all_failed_names_the_cause_and_how_often(home: Home,
     text = markdown("small", home)
     assert "State: failed: every trial did. 2 of 2 trials: 0 complete, 0 pruned, 2 failed" in text
     assert "| loss is nan at epoch 1, step 3. Lower \\<train.optimizer.lr\\> | 3 | t000, t001, baseline |" in text
-    assert "Lower &lt;train.optimizer.lr&gt;" in write_report("small", home).read_text()
+    assert "Lower &lt;train.optimizer.lr&gt;" in write_report("small", home).html.read_text()
 
 
 def test_two_trials_are_too_few_for_importances_and_still_make_a_report(home: Home, write: Write, study_text: str) -> None:
