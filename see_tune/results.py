@@ -141,7 +141,8 @@ class StudyResult(_JsonRecord):
 
     status: ``done`` or ``interrupted`` (the same command continues it).
     see, off: the two arms; None where none completed.
-    gain: the paired difference SEE - off of test Recall@1, with its interval over training seeds (Student's t).
+    gain: the paired difference SEE - off of test Recall@1, with its interval over training seeds (Student's t); None
+        where one of them is missing, or the configuration that was chosen has SEE off.
     test_looks: at this dataset's test classes so far, by this study and others of its home; None before any.
     gain_over_classes: the same mean, with its interval over test classes (bootstrap); None where queries were not kept.
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.

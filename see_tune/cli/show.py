@@ -75,6 +75,8 @@ def _test(result: StudyResult) -> list[str]:
     first, *others = (f"R@{name.rpartition('_')[2]}" for name in names)
     lines = [f"{f'test, {seeds} seeds':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
     lines += [_test_row(label, arm, names) for label, arm in _arms(result) if arm.test_mean]
+    if result.off and not result.see.see_enabled:
+        lines.append(f"{'gain':<17}none of SEE: the configuration that was chosen has it off")
     return lines + _gain(result.gain, result.gain_over_classes)
 
 

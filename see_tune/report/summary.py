@@ -91,8 +91,8 @@ def _with_intervals(arm: Arm) -> Arm:
 
 
 def _gain(see: Arm | None, off: Arm | None, metric: str = "test/recall_at_1") -> Interval | None:
-    """The paired gain over the seeds that both arms have finished."""
-    if see is None or off is None:
+    """The paired gain over the seeds that both arms have finished; a winner that has SEE off shows none of SEE."""
+    if see is None or off is None or not see.see_enabled:
         return None
     on_by_seed = dict(zip(see.seeds, see.test.get(metric, ()), strict=True)) if metric in see.test else {}
     off_by_seed = dict(zip(off.seeds, off.test.get(metric, ()), strict=True)) if metric in off.test else {}
@@ -102,7 +102,7 @@ def _gain(see: Arm | None, off: Arm | None, metric: str = "test/recall_at_1") ->
 
 def _gain_over_classes(planned: Sequence[FinishedRow], see: Arm | None, off: Arm | None, folder: StudyFolder) -> Interval | None:
     """The mean difference of the hits at each test query over the seeds that both arms have, with its interval over classes."""
-    if see is None or off is None:
+    if see is None or off is None or not see.see_enabled:
         return None
     with_see, without = final_rows(planned, "see", see), final_rows(planned, "off", off)
     pairs = [

@@ -19,6 +19,7 @@ from see_tune.data.transforms import Preprocessing
 from see_tune.errors import EvaluationError
 from see_tune.evaluation import rank_queries, summarize_ranks
 from see_tune.evaluation.embed import embed
+from see_tune.evaluation.metrics import normalized_mutual_information
 from see_tune.home import Home
 from see_tune.looks import Look, count_look
 from see_tune.models import EmbeddingModel
@@ -49,10 +50,12 @@ def measure(
     batch_size: int,
     device: torch.device,
     amp_dtype: torch.dtype | None = None,
+    nmi: bool = False,
 ) -> Measured:
     """Retrieval on the split's queries (and gallery).
 
     ks: the k of Recall@k. batch_size: images embedded at a time; it changes no number.
+    nmi: also ``nmi``, between the classes and k-means clusters of all these images; minutes for a large split.
 
     Raises:
         EvaluationError: the embeddings are not finite.
@@ -61,15 +64,17 @@ def measure(
     def embedded(rows: NDArray[np.int64]) -> Tensor:
         return embed(model, loader.evaluate(rows, batch_size), device=device, amp_dtype=amp_dtype)
 
-    queries, in_gallery = embedded(split.query_rows), split.gallery_rows
-    variance, labels = _variance(queries), table.labels[split.query_rows]
-    ranks = rank_queries(
-        queries,
-        labels,
-        gallery=None if in_gallery is None else embedded(in_gallery),
-        gallery_labels=None if in_gallery is None else table.labels[in_gallery],
-    )
+    queries, labels = embedded(split.query_rows), table.labels[split.query_rows]
+    gallery, gallery_labels = None, None
+    if split.gallery_rows is not None:
+        gallery, gallery_labels = embedded(split.gallery_rows), table.labels[split.gallery_rows]
+    variance = _variance(queries)
+    ranks = rank_queries(queries, labels, gallery=gallery, gallery_labels=gallery_labels)
     metrics = summarize_ranks(ranks, ks) | {"embedding_variance": variance}
+    if nmi:
+        rows = queries if gallery is None else torch.cat([queries, gallery])
+        classes = labels if gallery_labels is None else np.concatenate([labels, gallery_labels])
+        metrics["nmi"] = normalized_mutual_information(rows, classes, seed=0)
     return Measured(metrics, labels, ranks.best_positive_rank)
 
 
@@ -82,6 +87,7 @@ def measure_trained(
     home: Home,
     device: str = "auto",
     threads: int = 1,
+    nmi: bool = False,
 ) -> Measured:
     """`measure` of a trained model on the dataset and split of `spec`, as its own training would have measured it.
 
@@ -106,6 +112,7 @@ def measure_trained(
             batch_size=spec.evaluate.batch_size,
             device=on,
             amp_dtype=amp_dtype(spec, on),
+            nmi=nmi,
         )
     if spec.split.kind in ("test", "paper"):
         count_look(home, Look(table.fingerprint(), "", name, spec.last_epoch, time.time()))

@@ -97,6 +97,11 @@ def test_numbers_chosen_on_test_classes_are_called_so() -> None:
     assert "chosen on these test classes" in text
 
 
+def test_gain_of_a_winner_with_see_off_is_none_of_see() -> None:
+    text = "\n".join(result_lines(replace(RESULT, see=replace(SEE, see_enabled=False), gain=None)))
+    assert "gain             none of SEE: the configuration that was chosen has it off" in text
+
+
 def test_study_without_see_does_not_claim_it() -> None:
     text = "\n".join(result_lines(replace(RESULT, see=replace(SEE, see_enabled=False), off=None, gain=None)))
     assert "SEE off 93.4" in text

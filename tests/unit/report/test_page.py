@@ -14,6 +14,7 @@ from see_tune.looks import Look, count_look
 from see_tune.report.document import Figure, Page
 from see_tune.report.page import study_page, write_report
 from see_tune.report.record import read_record
+from see_tune.search.protocol import row_title
 
 Write = Callable[..., None]
 
@@ -171,6 +172,17 @@ def test_the_papers_cell_stands_beside_ours_and_is_said_not_to_compare(home: Hom
     assert "| ours: proxy_anchor + SEE | honest |" in text
     assert "| PA + SEE (same loss), Table 1 | paper | 85.2 | 91.5 | 94.8 |" in text
     assert "they are not comparable" in text
+
+
+def test_a_winner_that_has_see_off_is_no_gain_of_see(home: Home, write: Write, study_text: str) -> None:
+    study = study_text.replace("search:\n", "search:\n  see.enabled: {choice: [true, false]}\n")
+    write(home, study, value=lambda spec, epoch: 0.5 if spec.see.enabled else 0.6 + 0.01 * epoch)
+    record, text = read_record("small", home), markdown("small", home)
+    assert record.result.see and record.result.off and not record.result.see.see_enabled
+    assert record.result.gain is None
+    assert f"The configuration that was chosen, {record.result.see.lineage}, has SEE off" in text
+    titles = {row_title(row) for row in record.planned if row.plan["phase"] == "final"}
+    assert titles == {f"final off {of}s{seed}" for of in ("", f"{record.result.see.lineage} ") for seed in (0, 1, 2)}
 
 
 def test_a_study_that_chose_on_the_test_classes_says_so(home: Home, write: Write, study_text: str) -> None:
