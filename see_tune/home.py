@@ -4,6 +4,7 @@
 ├── mlflow.db  mlartifacts/     the local tracking store
 ├── cache/                      rendered glyphs, decoded images
 ├── test_looks.jsonl            every measurement on test classes
+├── ui.log                      what the MLflow UI had to say
 └── studies/<name>/
     ├── study.yaml              the spec as it was frozen
     ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
@@ -110,6 +111,10 @@ class Home:
     @property
     def looks_file(self) -> Path:
         return self.root / "test_looks.jsonl"
+
+    @property
+    def ui_log(self) -> Path:
+        return self.root / "ui.log"
 
     @property
     def cache(self) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
+import signal
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,12 +19,20 @@ def ui(
     """Open the MLflow UI of a home folder on http://127.0.0.1:PORT; Ctrl-C ends it."""
     from see_tune.home import find_home
     from see_tune.studies import existing_study, frozen
-    from see_tune.tracking.connection import ui_command
+    from see_tune.tracking.connection import LOCAL
+    from see_tune.tracking.ui import serve_ui
 
-    at_home = find_home(home)
-    command = ui_command(at_home, port=port)
+    at_home, uri = find_home(home), LOCAL
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
-        print(f"{study}: experiment see-tune/{spec.dataset.name}, the run {study} and its children")
-    print(f"MLflow on http://127.0.0.1:{port}  (Ctrl-C ends it)", flush=True)
-    os.execvp(command[0], command)
+        uri = spec.tracking.uri
+        print(f"{study}: experiment see-tune/{spec.dataset.name}, the run {study} and its children", flush=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        serve_ui(at_home, uri, port=port, ready=lambda address: print(f"MLflow on {address}  (Ctrl-C ends it)", flush=True))
+    except KeyboardInterrupt:
+        print("ended")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,107 @@
+"""MLflow's own web UI over a home folder, for this machine alone.
+
+The server is a child process, so that the terminal shows our lines and not its: those go to the home's ui.log, whose end is
+shown where the server fails. It and its workers are one process group, and go together.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from see_tune.errors import SpecError, StudyError, TrackingError, UserError
+from see_tune.home import Home
+from see_tune.tracking.connection import LOCAL, store_uri
+
+_HOST = "127.0.0.1"
+_ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+_ASKED_EVERY_S, _GRACE_S = 0.2, 10.0
+_SHOWN_LINES = 15
+
+
+def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until this process is interrupted (KeyboardInterrupt passes through); `ready` is given the address.
+
+    Raises:
+        StudyError: nothing was tracked in this home yet.
+        SpecError: `uri` is a server, whose UI is already there.
+        UserError: another program has the port.
+        TrackingError: the server ended by itself.
+    """
+    command = _command(home, uri, port)
+    _refuse_taken(port)
+    with home.ui_log.open("wb") as log:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **_ENVIRONMENT},
+            start_new_session=True,
+        )
+        try:
+            while server.poll() is None and not _answers(port):
+                time.sleep(_ASKED_EVERY_S)
+            if server.poll() is None:
+                ready(f"http://{_HOST}:{port}")
+            server.wait()
+        finally:
+            _end(server)
+    tail = "\n".join(home.ui_log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:])
+    raise TrackingError(
+        f"the MLflow UI ended by itself (exit code {server.returncode}); all it said is in {home.ui_log}:\n{tail}"
+    )
+
+
+def _command(home: Home, uri: str, port: int) -> list[str]:
+    if uri != LOCAL:
+        raise SpecError(f"tracking.uri is {uri}: that server shows its own UI; open {uri} in a browser")
+    if not home.mlflow_db.exists():
+        raise StudyError(f"{home.mlflow_db} does not exist: no study of this home was tracked yet; see-tune run FILE makes one")
+    return [
+        *(sys.executable, "-m", "mlflow", "server", "--host", _HOST, "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", store_uri(home, LOCAL), "--artifacts-destination", str(home.mlflow_artifacts)),
+    ]
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            raise UserError(
+                f"--port {port} cannot be had ({error.strerror or error}): another program has it, or another see-tune ui; "
+                f"choose a free one, e.g. --port {port + 1 if port < 65535 else port - 1}"
+            ) from error
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """The server and its workers: asked first, then made to."""
+    for order in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, order)
+        except ProcessLookupError:
+            break
+        try:
+            server.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+    server.wait()
