@@ -84,9 +84,9 @@ def _gain(over_seeds: Interval | None, over_classes: Interval | None) -> list[st
     """The gain with what may be said of it, by each of its two intervals."""
     if over_seeds is None:
         return []
-    lines = [f"{'gain':<17}{gain_range(over_seeds):<21}over training seeds: {gain_verdict(over_seeds)}"]
+    lines = [f"{'gain':<17}{gain_range(over_seeds):<23}over training seeds: {gain_verdict(over_seeds)}"]
     if over_classes and over_classes.low is not None:
-        lines.append(f"{'':<17}{gain_range(over_classes):<21}over test classes: {gain_verdict(over_classes)}")
+        lines.append(f"{'':<17}{gain_range(over_classes):<23}over test classes: {gain_verdict(over_classes)}")
     return lines
 
 

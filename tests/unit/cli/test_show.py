@@ -50,8 +50,8 @@ def test_gain_is_judged_by_the_interval_over_seeds_and_by_the_one_over_classes()
     result = replace(RESULT, gain=Interval(0.004, 0.001, 0.007), gain_over_classes=Interval(0.004, -0.002, 0.01))
     place = next(number for number, line in enumerate(result_lines(result)) if line.startswith("gain"))
     assert result_lines(result)[place : place + 2] == [
-        "gain             +0.4 [+0.1, +0.7]    over training seeds: gain",
-        "                 +0.4 [-0.2, +1.0]    over test classes: no gain shown",
+        "gain             +0.4 [+0.1, +0.7]      over training seeds: gain",
+        "                 +0.4 [-0.2, +1.0]      over test classes: no gain shown",
     ]
 
 
