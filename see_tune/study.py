@@ -14,6 +14,7 @@ import os
 import platform
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -354,6 +355,7 @@ class _Run:
             "tie_rule": "against the query, 1e-6",
             **{f"version.{name}": version(name) for name in ("see-tune", "torch", "timm", "ray", "optuna", "mlflow")},
             "python": platform.python_version(),
+            **({"git_commit": commit} if (commit := _git_commit()) else {}),
         }
 
 
@@ -486,6 +488,18 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _git_commit() -> str | None:
+    """The commit of see-tune's own checkout; None where it is an installed package."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git here, or a checkout that is another user's
+        return None
+    return asked.stdout.strip()
 
 
 def _environment() -> str:

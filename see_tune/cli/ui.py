@@ -18,18 +18,25 @@ def ui(
 ) -> None:
     """Open the MLflow UI of a home folder on http://127.0.0.1:PORT; Ctrl-C ends it."""
     from see_tune.home import find_home
+    from see_tune.spec.load import trial_values
     from see_tune.studies import existing_study, frozen
     from see_tune.tracking.connection import LOCAL
-    from see_tune.tracking.ui import serve_ui
+    from see_tune.tracking.ui import Runs, serve_ui
 
-    at_home, uri = find_home(home), LOCAL
+    at_home, uri, begin = find_home(home), LOCAL, None
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
-        uri = spec.tracking.uri
-        print(f"{study}: experiment see-tune/{spec.dataset.name}, the run {study} and its children", flush=True)
+        objective = trial_values(spec).objective_metric.replace("/", "_")
+        uri, begin = spec.tracking.uri, Runs(f"see-tune/{spec.dataset.name}", f"best/{objective}")
+
+    def ready(address: str) -> None:
+        if begin is not None:
+            print(f"{study}: experiment {begin.experiment}, the run {study} and those whose source it is; best trial first")
+        print(f"{address}\nCtrl-C ends it", flush=True)
+
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        serve_ui(at_home, uri, port=port, ready=lambda address: print(f"MLflow on {address}  (Ctrl-C ends it)", flush=True))
+        serve_ui(at_home, uri, port=port, ready=ready, begin=begin)
     except KeyboardInterrupt:
         print("ended")
 

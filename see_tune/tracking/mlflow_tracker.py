@@ -139,7 +139,13 @@ class Tracker:
             "name": name,
             "parent": parent,
             "params": {key: str(value) for key, value in params.items()},
-            "tags": {**_prefixed(named), "mlflow.runName": name},
+            # MLflow's column "Source" tells the studies of an experiment apart, also where runs are sorted out of their nesting.
+            "tags": {
+                **_prefixed(named),
+                "mlflow.runName": name,
+                "mlflow.source.name": self._study,
+                "mlflow.source.type": "LOCAL",
+            },
             "time": _milliseconds(started_at),
         }
         self._spool.append("start", body)

@@ -6,7 +6,9 @@ shown where the server fails. It and its workers are one process group, and go t
 
 from __future__ import annotations
 
+import http
 import http.client
+import json
 import os
 import signal
 import socket
@@ -14,6 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from see_tune.errors import SpecError, StudyError, TrackingError, UserError
 from see_tune.home import Home
@@ -21,12 +25,24 @@ from see_tune.tracking.connection import LOCAL, store_uri
 
 _HOST = "127.0.0.1"
 _ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+_TRAINING = {"workflowType": "machine_learning"}
 _ASKED_EVERY_S, _GRACE_S = 0.2, 10.0
 _SHOWN_LINES = 15
 
 
-def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until this process is interrupted (KeyboardInterrupt passes through); `ready` is given the address.
+@dataclass(frozen=True)
+class Runs:
+    """The runs of an experiment, those with the highest value of a metric first."""
+
+    experiment: str
+    metric: str
+
+
+def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], None], begin: Runs | None = None) -> None:
+    """Serve until this process is interrupted (KeyboardInterrupt passes through).
+
+    ready: given the address to open.
+    begin: what that address shows; None: the list of experiments.
 
     Raises:
         StudyError: nothing was tracked in this home yet.
@@ -46,10 +62,10 @@ def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], 
             start_new_session=True,
         )
         try:
-            while server.poll() is None and not _answers(port):
+            while server.poll() is None and _ask(port, "/health") is None:
                 time.sleep(_ASKED_EVERY_S)
             if server.poll() is None:
-                ready(f"http://{_HOST}:{port}")
+                ready(f"http://{_HOST}:{port}/#/{_page(port, begin)}")
             server.wait()
         finally:
             _end(server)
@@ -82,13 +98,27 @@ def _refuse_taken(port: int) -> None:
             ) from error
 
 
-def _answers(port: int) -> bool:
+def _page(port: int, begin: Runs | None) -> str:
+    """The page to begin with, in the mode for trained models: MLflow's own first page is one for language models."""
+    if begin is not None:
+        wanted = urlencode({"experiment_name": begin.experiment})
+        found = _ask(port, f"/ajax-api/2.0/mlflow/experiments/get-by-name?{wanted}")
+        if found is not None:
+            number = json.loads(found)["experiment"]["experiment_id"]
+            order = {"orderByKey": f"metrics.`{begin.metric}`", "orderByAsc": "false"}
+            return f"experiments/{number}/runs?{urlencode(_TRAINING | order)}"
+    return f"experiments?{urlencode(_TRAINING)}"
+
+
+def _ask(port: int, path: str) -> bytes | None:
+    """What the server answers; None where it does not, or says no."""
     connection = http.client.HTTPConnection(_HOST, port, timeout=5)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.read() if answer.status == http.HTTPStatus.OK else None
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 

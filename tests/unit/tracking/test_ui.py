@@ -15,7 +15,7 @@ import pytest
 from see_tune.errors import SpecError, StudyError, TrackingError, UserError
 from see_tune.home import Home
 from see_tune.tracking.connection import connect
-from see_tune.tracking.ui import serve_ui
+from see_tune.tracking.ui import Runs, _page, serve_ui
 
 
 def free_port() -> int:
@@ -48,12 +48,17 @@ def test_the_terminal_shows_the_address_and_ctrl_c_ends_every_process(tmp_path: 
     command = [sys.executable, "-m", "see_tune.cli.app", "ui", "--home", str(tmp_path), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ui:
         assert ui.stdout is not None
-        assert ui.stdout.readline() == f"MLflow on http://127.0.0.1:{port}  (Ctrl-C ends it)\n"
+        address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning\n"
+        assert [ui.stdout.readline() for _ in range(2)] == [address, "Ctrl-C ends it\n"]
         children = (Path("/proc") / str(ui.pid) / "task" / str(ui.pid) / "children").read_text().split()
         servers = [pid for child in children for pid in group_of(int(child))]
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("GET", "/ajax-api/2.0/mlflow/experiments/get-by-name?experiment_name=see-tune%2Fmine")
         assert connection.getresponse().status == 200
+        assert _page(port, Runs("see-tune/mine", "best/x")).startswith(
+            "experiments/1/runs?workflowType=machine_learning&orderByKey="
+        )
+        assert _page(port, Runs("see-tune/none", "best/x")) == "experiments?workflowType=machine_learning"
         ui.send_signal(signal.SIGINT)
         printed, errors = ui.communicate(timeout=30)
     assert (printed, errors, ui.returncode) == ("ended\n", "", 0)
