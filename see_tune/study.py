@@ -222,7 +222,10 @@ class _Run:
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
-        counter, teller = _LookCounter(self.home, self.spec.study, self.facts.fingerprint), _TrackingListener(tracker, self.spec, self._tags())
+        counter, teller = (
+            _LookCounter(self.home, self.spec.study, self.facts.fingerprint),
+            _TrackingListener(tracker, self.spec, self._tags()),
+        )
         listeners: list[DeskListener] = [counter, teller, self.board, guard, self.watcher]
         desk = Desk(
             self.protocol.phases(),

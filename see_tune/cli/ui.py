@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -20,23 +21,25 @@ def ui(
     from see_tune.home import find_home
     from see_tune.spec.load import trial_values
     from see_tune.studies import existing_study, frozen
-    from see_tune.tracking.connection import LOCAL
-    from see_tune.tracking.ui import Runs, serve_ui
+    from see_tune.tracking.connection import EXPERIMENT_PREFIX, LOCAL
+    from see_tune.tracking.ui import serve_ui
 
-    at_home, uri, begin = find_home(home), LOCAL, None
+    at_home, uri, only, best = find_home(home), LOCAL, None, "best/val_recall_at_1"
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
-        objective = trial_values(spec).objective_metric.replace("/", "_")
-        uri, begin = spec.tracking.uri, Runs(f"see-tune/{spec.dataset.name}", f"best/{objective}")
+        uri, only = spec.tracking.uri, f"{EXPERIMENT_PREFIX}{spec.dataset.name}"
+        best = f"best/{trial_values(spec).objective_metric.replace('/', '_')}"
+        print(f"{study}: the run {study}, and those whose source it is; the best trial first")
 
-    def ready(address: str) -> None:
-        if begin is not None:
-            print(f"{study}: experiment {begin.experiment}, the run {study} and those whose source it is; best trial first")
-        print(f"{address}\nCtrl-C ends it", flush=True)
+    def ready(addresses: Mapping[str, str]) -> None:
+        for experiment, address in addresses.items():
+            if only in (None, experiment):
+                print(f"{experiment}   {address}")
+        print("MLflow is running. Ctrl-C ends it", flush=True)
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        serve_ui(at_home, uri, port=port, ready=ready, begin=begin)
+        serve_ui(at_home, uri, port=port, ready=ready, best=best)
     except KeyboardInterrupt:
         print("ended")
 

@@ -21,6 +21,8 @@ from see_tune.home import Home
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+EXPERIMENT_PREFIX = "see-tune/"  # before the dataset's name
+
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_CONFIGURE_LOGGING": "false",

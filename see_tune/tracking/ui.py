@@ -15,34 +15,35 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
 from see_tune.errors import SpecError, StudyError, TrackingError, UserError
 from see_tune.home import Home
-from see_tune.tracking.connection import LOCAL, store_uri
+from see_tune.tracking.connection import EXPERIMENT_PREFIX, LOCAL, store_uri
 
 _HOST = "127.0.0.1"
-_ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-_TRAINING = {"workflowType": "machine_learning"}
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONSAFEPATH": "1",  # the server imports nothing from the folder that somebody happens to be in
+}
 _ASKED_EVERY_S, _GRACE_S = 0.2, 10.0
 _SHOWN_LINES = 15
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The runs of an experiment, those with the highest value of a metric first."""
-
-    experiment: str
-    metric: str
-
-
-def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], None], begin: Runs | None = None) -> None:
+def serve_ui(
+    home: Home,
+    uri: str = LOCAL,
+    *,
+    port: int,
+    ready: Callable[[Mapping[str, str]], None],
+    best: str = "best/val_recall_at_1",
+) -> None:
     """Serve until this process is interrupted (KeyboardInterrupt passes through).
 
-    ready: given the address to open.
-    begin: what that address shows; None: the list of experiments.
+    ready: given the address of each experiment's runs, by the experiment's name.
+    best: the metric by which these are sorted, the highest first.
 
     Raises:
         StudyError: nothing was tracked in this home yet.
@@ -65,7 +66,7 @@ def serve_ui(home: Home, uri: str = LOCAL, *, port: int, ready: Callable[[str], 
             while server.poll() is None and _ask(port, "/health") is None:
                 time.sleep(_ASKED_EVERY_S)
             if server.poll() is None:
-                ready(f"http://{_HOST}:{port}/#/{_page(port, begin)}")
+                ready(_addresses(port, best))
             server.wait()
         finally:
             _end(server)
@@ -98,16 +99,15 @@ def _refuse_taken(port: int) -> None:
             ) from error
 
 
-def _page(port: int, begin: Runs | None) -> str:
-    """The page to begin with, in the mode for trained models: MLflow's own first page is one for language models."""
-    if begin is not None:
-        wanted = urlencode({"experiment_name": begin.experiment})
-        found = _ask(port, f"/ajax-api/2.0/mlflow/experiments/get-by-name?{wanted}")
-        if found is not None:
-            number = json.loads(found)["experiment"]["experiment_id"]
-            order = {"orderByKey": f"metrics.`{begin.metric}`", "orderByAsc": "false"}
-            return f"experiments/{number}/runs?{urlencode(_TRAINING | order)}"
-    return f"experiments?{urlencode(_TRAINING)}"
+def _addresses(port: int, best: str) -> dict[str, str]:
+    """The runs of each experiment, in the mode for trained models: MLflow by itself begins with language models."""
+    found = json.loads(_ask(port, "/ajax-api/2.0/mlflow/experiments/search?max_results=1000") or "{}")
+    order = {"workflowType": "machine_learning", "orderByKey": f"metrics.`{best}`", "orderByAsc": "false"}
+    return {
+        experiment["name"]: f"http://{_HOST}:{port}/#/experiments/{experiment['experiment_id']}/runs?{urlencode(order)}"
+        for experiment in found.get("experiments", ())
+        if experiment["name"].startswith(EXPERIMENT_PREFIX)
+    }
 
 
 def _ask(port: int, path: str) -> bytes | None:
