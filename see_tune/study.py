@@ -222,11 +222,13 @@ class _Run:
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
-        counter, teller = (
+        listeners: list[DeskListener] = [
             _LookCounter(self.home, self.spec.study, self.facts.fingerprint),
             _TrackingListener(tracker, self.spec, self._tags()),
-        )
-        listeners: list[DeskListener] = [counter, teller, self.board, guard, self.watcher]
+            self.board,
+            guard,
+            self.watcher,
+        ]
         desk = Desk(
             self.protocol.phases(),
             slots=self.resources.slots,
@@ -371,9 +373,18 @@ class _LookCounter(DeskListener):
         self._fingerprint = fingerprint
 
     def on_epoch(self, work: Work, result: EpochResult) -> None:
-        if any(name.startswith("test/") for name in result.metrics):
+        if _is_look(work, result):
             look = Look(self._fingerprint, self._study, work.row.lineage, result.epoch, result.timestamp)
             count_look(self._home, look)
+
+
+def _is_look(work: Work, result: EpochResult) -> bool:
+    """Whether an epoch was measured on test classes; those of a trial's later members are told as a mean at its end alone."""
+    if any(name.startswith("test/") for name in result.metrics):
+        return True
+    last, of_member = work.spec.last_epoch, (result.epoch - 1) % work.spec.last_epoch + 1
+    measured = of_member == last or of_member % work.spec.evaluate.every == 0
+    return work.metric.startswith("test/") and result.epoch > last and measured
 
 
 class _TrackingListener(DeskListener):

@@ -18,13 +18,14 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
 ) -> None:
     """Open the MLflow UI of a home folder on http://127.0.0.1:PORT; Ctrl-C ends it."""
+    from see_tune.addresses import AUTO
     from see_tune.home import find_home
     from see_tune.spec.load import trial_values
     from see_tune.studies import existing_study, frozen
-    from see_tune.tracking.connection import EXPERIMENT_PREFIX, LOCAL
+    from see_tune.tracking.connection import EXPERIMENT_PREFIX
     from see_tune.tracking.ui import serve_ui
 
-    at_home, uri, only, best = find_home(home), LOCAL, None, "best/val_recall_at_1"
+    at_home, uri, only, best = find_home(home), AUTO, None, "best/val_recall_at_1"
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
         uri, only = spec.tracking.uri, f"{EXPERIMENT_PREFIX}{spec.dataset.name}"

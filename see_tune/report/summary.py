@@ -14,8 +14,7 @@ from see_tune.home import Home, StudyFolder
 from see_tune.looks import read_looks
 from see_tune.report.statistics import mean_interval, mean_over_classes, paired_gain
 from see_tune.results import Arm, Interval, Looks, StudyResult
-from see_tune.search.ledger import FinishedRow
-from see_tune.search.protocol import Side
+from see_tune.search.ledger import FinishedRow, Side
 from see_tune.spec.models import StudySpec
 from see_tune.tracking.connection import store_uri
 from see_tune.training.checkpoint import load_ranks

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from see_tune.addresses import AUTO, LOCAL, TRACKING_PASSWORD, find_tracking, secret
+from see_tune.addresses import LOCAL, TRACKING_PASSWORD, find_tracking, secret
 from see_tune.errors import TrackingError
 from see_tune.home import Home
 

@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
+from see_tune.addresses import AUTO, LOCAL, find_tracking
 from see_tune.errors import SpecError, StudyError, TrackingError, UserError
 from see_tune.home import Home
-from see_tune.tracking.connection import EXPERIMENT_PREFIX, LOCAL, store_uri
+from see_tune.tracking.connection import EXPERIMENT_PREFIX, store_uri
 
 _HOST = "127.0.0.1"
 _ENVIRONMENT = {
@@ -34,7 +35,7 @@ _SHOWN_LINES = 15
 
 def serve_ui(
     home: Home,
-    uri: str = LOCAL,
+    uri: str = AUTO,
     *,
     port: int,
     ready: Callable[[Mapping[str, str]], None],
@@ -77,8 +78,8 @@ def serve_ui(
 
 
 def _command(home: Home, uri: str, port: int) -> list[str]:
-    if uri != LOCAL:
-        raise SpecError(f"tracking.uri is {uri}: that server shows its own UI; open {uri} in a browser")
+    if (server := find_tracking(uri)) != LOCAL:
+        raise SpecError(f"tracking.uri is {server}: that server shows its own UI; open {server} in a browser")
     if not home.mlflow_db.exists():
         raise StudyError(f"{home.mlflow_db} does not exist: no study of this home was tracked yet; see-tune run FILE makes one")
     return [

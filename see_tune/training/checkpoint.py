@@ -110,7 +110,7 @@ def save_ranks(folder: Path, labels: NDArray[np.int64], best_positive_rank: NDAr
     buffer = io.BytesIO()
     np.savez_compressed(buffer, labels=labels.astype(np.int32), best_positive_rank=best_positive_rank.astype(np.int32))
     file = folder / RANKS_FILE
-    _write_whole(file, buffer.getbuffer())
+    write_whole(file, buffer.getbuffer())
     return file
 
 

@@ -39,8 +39,8 @@ STUDY = StudyResult(
     0,
     ("refused: metrics: too long",),
     {"ui": "see-tune ui"},
-    Interval(0.1, -0.1, 0.3),
-    Looks(12, 2, 1),
+    gain_over_classes=Interval(0.1, -0.1, 0.3),
+    test_looks=Looks(12, 2, 1),
 )
 
 
