@@ -119,10 +119,12 @@ def test_the_champion_in_the_registry_gives_what_the_study_reported(home: Path, 
     assert read_looks(Home(home), fingerprint) == replace(before, by_hand=before.by_hand + 1)
 
 
-def test_the_pyfunc_gives_what_the_study_reported(home: Path, summary: dict[str, Any], champion: dict[str, float]) -> None:
+def test_the_pyfunc_gives_what_the_study_reported(
+    home: Path, summary: dict[str, Any], champion: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import mlflow
 
-    mlflow.set_tracking_uri(summary["tracking"])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", summary["tracking"])
     model = mlflow.pyfunc.load_model("models:/see-tune.glyphs@champion")
 
     found = recalls_by(lambda images: model.predict([np.asarray(image) for image in images]), home)

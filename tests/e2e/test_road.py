@@ -140,10 +140,10 @@ def test_report_lies_beside_the_summary_and_on_the_parent_run(
     assert parent.data.tags["mlflow.note.content"].startswith("- What: glyphs")
 
 
-def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any]) -> None:
+def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
-    mlflow.set_tracking_uri(summary["tracking"])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", summary["tracking"])
     model = mlflow.pyfunc.load_model("models:/see-tune.glyphs@champion")
     images = np.random.default_rng(0).integers(0, 255, (5, 32, 32, 3), dtype=np.uint8)
     embeddings = model.predict(images)
