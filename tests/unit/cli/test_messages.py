@@ -61,7 +61,7 @@ def test_every_flag_that_is_named_exists() -> None:
     unknown = [
         (where, flag)
         for where, text in TEXTS
-        for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]*(?!\w*:)", FOREIGN_COMMANDS.sub("", text))
+        for flag in re.findall(r"(?<![\w(-])--[a-z][a-z-]*(?![\w-]*:)", FOREIGN_COMMANDS.sub("", text))
         if flag not in known | FOREIGN_FLAGS
     ]
 
