@@ -10,6 +10,7 @@
     ├── CheckpointError         1  no good checkpoint where one must be
     ├── TrainingError           1  a trial that would fail again: NaN loss, collapse, out of memory at micro-batch 1
     ├── TrackingError           1  the tracking server refused what it was given
+    ├── ExportError             1  a model that a format cannot hold, or that a written file does not equal
     ├── StudyFailedError        1  a study that ended without an answer
     └── StorageAwayError      130  the storage of the trials went away while they ran; the same command continues
 
@@ -59,6 +60,10 @@ class TrainingError(SeeTuneError):
 
 class TrackingError(SeeTuneError):
     """The tracking server refused what it was given."""
+
+
+class ExportError(SeeTuneError):
+    """A format cannot hold the model, or what was written does not give the model's embeddings."""
 
 
 class StudyFailedError(SeeTuneError):

@@ -3,13 +3,17 @@
 <home>/                         --home, $SEE_TUNE_HOME, else ./runs
 ├── mlflow.db  mlartifacts/     the local tracking store
 ├── cache/                      rendered glyphs, decoded images
+├── test_looks.jsonl            every measurement on test classes
+├── ui.log                      what the MLflow UI had to say
 └── studies/<name>/
     ├── study.yaml              the spec as it was frozen
     ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
     ├── spool.db                what MLflow has yet to be told
     ├── trials/<lineage>/       checkpoints
     ├── summary.json  engine.log  lock  lock.holder  lock.stop
-    └── report.html  report.md
+    ├── report.html  report.md
+    ├── figures/                the report's: plotly's JSON, and the gallery as PNG
+    └── environment.txt         what was installed
 """
 
 from __future__ import annotations
@@ -58,6 +62,14 @@ class StudyFolder:
         return self.root / "report.html"
 
     @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.root / "environment.txt"
+
+    @property
     def engine_log(self) -> Path:
         return self.root / "engine.log"
 
@@ -95,6 +107,14 @@ class Home:
     @property
     def mlflow_artifacts(self) -> Path:
         return self.root / "mlartifacts"
+
+    @property
+    def looks_file(self) -> Path:
+        return self.root / "test_looks.jsonl"
+
+    @property
+    def ui_log(self) -> Path:
+        return self.root / "ui.log"
 
     @property
     def cache(self) -> Path:

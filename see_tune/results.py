@@ -83,11 +83,23 @@ def best_epoch(epochs: tuple[EpochResult, ...], metric: str) -> tuple[int, float
 
 @dataclass(frozen=True)
 class Interval(_JsonRecord):
-    """A mean over training seeds with its 95 % interval (Student's t); low and high are None for a single seed."""
+    """A mean with its 95 % interval; low and high are None where a single value gives none."""
 
     mean: float
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Looks(_JsonRecord):
+    """How often a dataset's test classes were looked at from one home.
+
+    times: measurements by studies, of which there were `studies`. by_hand: those that people asked for beside them.
+    """
+
+    times: int
+    studies: int
+    by_hand: int
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,10 @@ class StudyResult(_JsonRecord):
 
     status: ``done`` or ``interrupted`` (the same command continues it).
     see, off: the two arms; None where none completed.
-    gain: the paired difference SEE - off of test Recall@1 over seeds.
+    gain: the paired difference SEE - off of test Recall@1, with its interval over training seeds (Student's t); None
+        where one of them is missing, or the configuration that was chosen has SEE off.
+    test_looks: at this dataset's test classes so far, by this study and others of its home; None before any.
+    gain_over_classes: the same mean, with its interval over test classes (bootstrap); None where queries were not kept.
     champion: the registered version's URI; None where nothing was registered, and `champion_note` says why.
     undelivered: events that the tracking server has not taken yet; the next start delivers them.
     tracking_problems: why it has not, and what it refused.
@@ -160,6 +175,8 @@ class StudyResult(_JsonRecord):
     commands: Mapping[str, str]
     search_ended: str = ""
     quarantined: Mapping[str, str] = field(default_factory=dict)
+    gain_over_classes: Interval | None = None
+    test_looks: Looks | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -168,6 +185,8 @@ class StudyResult(_JsonRecord):
             "see": Arm.from_dict(values["see"]) if values["see"] else None,
             "off": Arm.from_dict(values["off"]) if values["off"] else None,
             "gain": Interval.from_dict(values["gain"]) if values["gain"] else None,
+            "gain_over_classes": Interval.from_dict(over) if (over := values.get("gain_over_classes")) else None,
+            "test_looks": Looks.from_dict(looks) if (looks := values.get("test_looks")) else None,
             "tracking_problems": tuple(values["tracking_problems"]),
         }
         return cls(**restored)

@@ -14,12 +14,13 @@ import os
 import platform
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn
@@ -28,6 +29,7 @@ from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
 from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
+from see_tune.looks import Look, count_look
 from see_tune.model_folder import write_model_folder
 from see_tune.node_checks import check_nodes
 from see_tune.report.summary import describe_values, study_result
@@ -202,7 +204,9 @@ class _Run:
         tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.name, uri=self.spec.tracking.uri)
         try:
             tracker.start_study(params=_study_params(self.spec), tags=self._tags(), started_at=self.started_at)
-            tracker.log_artifact(self.folder.spec_file)
+            _write_atomically(self.folder.environment_file, _environment())
+            for file in (self.folder.spec_file, self.folder.environment_file):
+                tracker.log_artifact(file)
             desk, guard = self._open_desk(tracker)
             with _stops_on_signals(desk, self.watcher):  # up to the summary: an answer that is being written is not cut
                 self._run_rows(desk)
@@ -218,7 +222,13 @@ class _Run:
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
-        listeners: list[DeskListener] = [_TrackingListener(tracker, self.spec, self._tags()), self.board, guard, self.watcher]
+        listeners: list[DeskListener] = [
+            _LookCounter(self.home, self.spec.study, self.facts.fingerprint),
+            _TrackingListener(tracker, self.spec, self._tags()),
+            self.board,
+            guard,
+            self.watcher,
+        ]
         desk = Desk(
             self.protocol.phases(),
             slots=self.resources.slots,
@@ -280,12 +290,14 @@ class _Run:
         from see_tune.report.page import write_report  # its figures take seconds to import, and the first trial need not wait
 
         try:
-            page = write_report(self.spec.study, self.home)
+            report = write_report(self.spec.study, self.home)
         except Exception as error:
             self.watcher.note(f"no report: {type(error).__name__}: {error}. Try again: see-tune report {self.spec.study}")
             return
-        for file in (page, page.with_suffix(".md")):
-            tracker.log_artifact(file)
+        tracker.log_artifact(report.html)
+        tracker.log_artifact(report.markdown)
+        tracker.log_artifact(report.figures, "figures")
+        tracker.set_description(report.answer)
         tracker.drain(_DELIVERY_S)
 
     def _fail(self, tracker: Tracker, why: str) -> NoReturn:
@@ -348,7 +360,31 @@ class _Run:
             "tie_rule": "against the query, 1e-6",
             **{f"version.{name}": version(name) for name in ("see-tune", "torch", "timm", "ray", "optuna", "mlflow")},
             "python": platform.python_version(),
+            **({"git_commit": commit} if (commit := _git_commit()) else {}),
         }
+
+
+class _LookCounter(DeskListener):
+    """Counts what was measured on test classes, before anybody is told of it."""
+
+    def __init__(self, home: Home, study: str, fingerprint: str) -> None:
+        self._home = home
+        self._study = study
+        self._fingerprint = fingerprint
+
+    def on_epoch(self, work: Work, result: EpochResult) -> None:
+        if _is_look(work, result):
+            look = Look(self._fingerprint, self._study, work.row.lineage, result.epoch, result.timestamp)
+            count_look(self._home, look)
+
+
+def _is_look(work: Work, result: EpochResult) -> bool:
+    """Whether an epoch was measured on test classes; those of a trial's later members are told as a mean at its end alone."""
+    if any(name.startswith("test/") for name in result.metrics):
+        return True
+    last, of_member = work.spec.last_epoch, (result.epoch - 1) % work.spec.last_epoch + 1
+    measured = of_member == last or of_member % work.spec.evaluate.every == 0
+    return work.metric.startswith("test/") and result.epoch > last and measured
 
 
 class _TrackingListener(DeskListener):
@@ -387,7 +423,7 @@ class _TrackingListener(DeskListener):
             self._tracker.log_epoch(work.row.lineage, replace(epoch, metrics=means))
         best: dict[str, float] = {}
         if result.status == "complete" and not work.row.plan and result.best_value is not None:
-            best = {f"best/{self._spec.objective}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
+            best = {f"best/{work.metric.replace('/', '_')}": result.best_value, "best/epoch": float(result.best_epoch or 0)}
         tags = {"device": result.device or work.where, "cause": result.cause or "none", **result.facts}
         self._tracker.end_run(work.row.lineage, status=result.status, ended_at=time.time(), tags=tags, metrics=best)
 
@@ -468,6 +504,24 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _git_commit() -> str | None:
+    """The commit of see-tune's own checkout; None where it is an installed package."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git here, or a checkout that is another user's
+        return None
+    return asked.stdout.strip()
+
+
+def _environment() -> str:
+    """Python, the system and every installed package with its version, as pip writes them."""
+    packages = sorted({f"{found.name}=={found.version}" for found in distributions()}, key=str.lower)
+    return "\n".join([f"# Python {platform.python_version()}, {platform.platform()}", *packages]) + "\n"
+
+
 # The answer
 
 
@@ -482,6 +536,8 @@ def _answer_metrics(result: StudyResult, metric: str = "test/recall_at_1") -> di
         answer["answer/test_recall_at_1"] = result.see.test_mean[metric].mean
     if result.gain:
         answer |= {"answer/gain": result.gain.mean, "answer/gain_low": result.gain.low, "answer/gain_high": result.gain.high}
+    if over := result.gain_over_classes:
+        answer |= {"answer/gain_low_over_classes": over.low, "answer/gain_high_over_classes": over.high}
     return {name: value for name, value in answer.items() if value is not None}
 
 

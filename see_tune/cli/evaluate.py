@@ -17,6 +17,7 @@ def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
     dataset: Annotated[str | None, typer.Option("--dataset", help="Default: the one it was trained on.")] = None,
     root: Annotated[Path | None, typer.Option("--root", help="The dataset's folder.", show_default=False)] = None,
+    nmi: Annotated[bool, typer.Option("--nmi", help="Also NMI over k-means clusters; minutes on a large dataset.")] = False,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
@@ -36,7 +37,10 @@ def evaluate(
         chosen = chosen.model_copy(update={"root": str(root)})
     spec = stored.spec.model_copy(update={"dataset": chosen, "split": SplitSpec(kind="test")})
     threads = len(os.sched_getaffinity(0))
-    found = measure_trained(stored.model, spec, stored.preprocessing, home=find_home(home), threads=threads)
+    measured = measure_trained(
+        stored.model, spec, stored.preprocessing, name=model, home=find_home(home), threads=threads, nmi=nmi
+    )
+    found = measured.metrics
     if as_json:
         print(json.dumps({"model": model, "dataset": chosen.name, **found}, indent=2))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,20 +16,20 @@ Version = Annotated[int | None, typer.Option("--version", min=1, help="Default: 
 def export(
     dataset: Dataset,
     out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
-    format_: Annotated[str, typer.Option("--format", help="safetensors.")] = "safetensors",
+    format_: Annotated[
+        Literal["safetensors", "onnx"], typer.Option("--format", help="Loads with torch and timm, or with onnxruntime.")
+    ] = "safetensors",
     version: Version = None,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
 ) -> None:
-    """Write the champion with its preprocessing and the few lines of code that join them: torch and timm load it alone."""
+    """Write the champion with its preprocessing and the few lines of code that join them; see-tune is not needed there."""
     from see_tune.home import find_home
     from see_tune.serving.export import export_model
     from see_tune.stored import open_model
 
-    if format_ != "safetensors":
-        raise typer.BadParameter(f"{format_!r} cannot be written; valid: safetensors", param_hint="--format")
     uri = model_uri(dataset, version)
-    export_model(open_model(uri, find_home(home), tracking), out, source=uri)
+    export_model(open_model(uri, find_home(home), tracking), out, source=uri, format_=format_)
     print(f"{out}   python {out / 'embed.py'} OUT.npy IMAGE...")
 
 

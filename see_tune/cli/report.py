@@ -22,7 +22,7 @@ def report(
     from see_tune.home import find_home
     from see_tune.report.page import write_report
 
-    page = write_report(name, find_home(home), gallery=gallery)
-    print(f"{page}\n{page.with_suffix('.md')}")
+    written = write_report(name, find_home(home), gallery=gallery)
+    print(f"{written.html}\n{written.markdown}")
     if open_:
-        webbrowser.open(page.as_uri())
+        webbrowser.open(written.html.as_uri())

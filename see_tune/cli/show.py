@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import percent
+from see_tune.report.numbers import gain_range, gain_verdict, looked_at, percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -38,6 +38,8 @@ def result_lines(result: StudyResult) -> list[str]:
             lines.append(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
     lines += _validation(result)
     lines += _test(result)
+    if result.test_looks:
+        lines.append(f"test classes     {looked_at(result.test_looks)}")
     if result.champion:
         lines.append(f"champion         {result.champion}   {result.champion_note}")
     else:
@@ -73,8 +75,18 @@ def _test(result: StudyResult) -> list[str]:
     first, *others = (f"R@{name.rpartition('_')[2]}" for name in names)
     lines = [f"{f'test, {seeds} seeds':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
     lines += [_test_row(label, arm, names) for label, arm in _arms(result) if arm.test_mean]
-    if result.gain:
-        lines.append(f"{'gain':<17}{gain_text(result.gain)}")
+    if result.off and not result.see.see_enabled:
+        lines.append(f"{'gain':<17}none of SEE: the configuration that was chosen has it off")
+    return lines + _gain(result.gain, result.gain_over_classes)
+
+
+def _gain(over_seeds: Interval | None, over_classes: Interval | None) -> list[str]:
+    """The gain with what may be said of it, by each of its two intervals."""
+    if over_seeds is None:
+        return []
+    lines = [f"{'gain':<17}{gain_range(over_seeds):<23}over training seeds: {gain_verdict(over_seeds)}"]
+    if over_classes and over_classes.low is not None:
+        lines.append(f"{'':<17}{gain_range(over_classes):<23}over test classes: {gain_verdict(over_classes)}")
     return lines
 
 
@@ -91,14 +103,6 @@ def interval_text(interval: Interval) -> str:
     """``85.0 +-0.4``: mean and half the 95 % interval over training seeds."""
     spread = f" +-{100 * (interval.high - interval.mean):.1f}" if interval.high is not None else ""
     return percent(interval.mean) + spread
-
-
-def gain_text(gain: Interval) -> str:
-    """The gain in points with its interval, and what may be said of it."""
-    if gain.low is None or gain.high is None:
-        return f"{100 * gain.mean:+.1f}   one seed: no interval"
-    verdict = "no gain shown" if gain.low <= 0 <= gain.high else "gain" if gain.mean > 0 else "loss"
-    return f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]   {verdict}"
 
 
 def duration(seconds: float) -> str:

@@ -25,13 +25,16 @@ def train(
     """Train ONE trial with the file's own values; no search, no Ray, no MLflow."""
     from see_tune.checks import preflight
     from see_tune.home import find_home
+    from see_tune.looks import Look, count_look
     from see_tune.spec.load import load_study, trial_values
 
     loaded = load_study(file, overrides=set_ or [])
     trial, at_home = trial_values(loaded.spec), find_home(home)
     facts = preflight(loaded.spec, trial, at_home)
 
-    def print_epoch(result: EpochResult, checkpoint: Path | None) -> None:
+    def take_epoch(result: EpochResult, checkpoint: Path | None) -> None:
+        if trial.objective_metric in result.metrics and trial.split.kind == "paper":
+            count_look(at_home, Look(facts.fingerprint, "", f"train {loaded.spec.study}", result.epoch, result.timestamp))
         if not as_json:
             print(_line(result, trial.epochs_in_all, trial.objective_metric), flush=True)
 
@@ -39,7 +42,7 @@ def train(
         print(f"{facts.train_images} images of {facts.train_classes} classes; values: the file's own")
     from see_tune.training import train_trial
 
-    outcome = train_trial(trial, home=at_home, folder=folder, on_epoch=print_epoch, threads=len(os.sched_getaffinity(0)))
+    outcome = train_trial(trial, home=at_home, folder=folder, on_epoch=take_epoch, threads=len(os.sched_getaffinity(0)))
     if as_json:
         print(outcome.to_json())
     if outcome.status == "failed":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
+import signal
+from collections.abc import Mapping
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,14 +18,32 @@ def ui(
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
 ) -> None:
     """Open the MLflow UI of a home folder on http://127.0.0.1:PORT; Ctrl-C ends it."""
+    from see_tune.addresses import AUTO
     from see_tune.home import find_home
+    from see_tune.spec.load import trial_values
     from see_tune.studies import existing_study, frozen
-    from see_tune.tracking.connection import ui_command
+    from see_tune.tracking.connection import EXPERIMENT_PREFIX
+    from see_tune.tracking.ui import serve_ui
 
-    at_home = find_home(home)
-    command = ui_command(at_home, port=port)
+    at_home, uri, only, best = find_home(home), AUTO, None, "best/val_recall_at_1"
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
-        print(f"{study}: experiment see-tune/{spec.dataset.name}, the run {study} and its children")
-    print(f"MLflow on http://127.0.0.1:{port}  (Ctrl-C ends it)", flush=True)
-    os.execvp(command[0], command)
+        uri, only = spec.tracking.uri, f"{EXPERIMENT_PREFIX}{spec.dataset.name}"
+        best = f"best/{trial_values(spec).objective_metric.replace('/', '_')}"
+        print(f"{study}: the run {study}, and those whose source it is; the best trial first")
+
+    def ready(addresses: Mapping[str, str]) -> None:
+        for experiment, address in addresses.items():
+            if only in (None, experiment):
+                print(f"{experiment}   {address}")
+        print("MLflow is running. Ctrl-C ends it", flush=True)
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        serve_ui(at_home, uri, port=port, ready=ready, best=best)
+    except KeyboardInterrupt:
+        print("ended")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

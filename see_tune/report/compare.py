@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import stdev
 
@@ -31,6 +32,10 @@ _LATEX_SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
+_CAPTION = (
+    "Percent; mean ± standard deviation over training seeds, and the 95 % interval of the mean. A gain has two intervals: over "
+    "training seeds (Student's t, paired), and over test classes (bootstrap, paired)."
+)
 _COMPARED: dict[str, Callable[[StudyRecord], str]] = {
     "protocol": lambda record: record.spec.protocol,
     "dataset": lambda record: record.spec.dataset.name,
@@ -58,12 +63,17 @@ class Comparison:
         columns = "ll" + "r" * (len(self.table.header) - 2)
         lines = [f"% {line}" for warning in self.warnings for line in warning.splitlines()]
         lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_row(self.table.header), r"\midrule"]
-        lines += [_latex_row(row) for row in self.table.rows]
+        for before, row in pairwise([self.table.header, *self.table.rows]):
+            is_same = before[0] == row[0]
+            lines += [] if is_same or before is self.table.header else [r"\addlinespace"]
+            lines.append(_latex_row(["", *row[1:]] if is_same else row))
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def html(self) -> str:
         history = draw_overlaid_histories(self.records, objective_title(self.records[0]))
-        return render_html(self._page([Section("The searches", [Figure(history, "The best value so far, by trial.")])]))
+        return render_html(
+            self._page([Section("The searches", [Figure("histories", history, "The best value so far, by trial.")])])
+        )
 
     def write(self, folder: Path) -> tuple[Path, ...]:
         """compare.md, compare.tex and compare.html in `folder`."""
@@ -107,15 +117,17 @@ def _table(records: Sequence[StudyRecord]) -> Table:
     for metric in metrics:
         header += [metric_title(metric), "95 % interval"] if metric == "test/recall_at_1" else [metric_title(metric)]
     rows = [row for record in records for row in _study_rows(record, metrics)]
-    return Table(header, rows, "Percent; mean ± standard deviation over training seeds, and the 95 % interval of the mean.")
+    return Table(header, rows, _CAPTION)
 
 
 def _study_rows(record: StudyRecord, metrics: Sequence[str]) -> list[list[str]]:
     see, off, gain = record.result.see, record.result.off, record.result.gain
     name = record.spec.study
     rows = [_arm_row(name, arm, metrics) for arm in (see, off) if arm]
-    if gain:
-        rows.append(_padded([name, "gain", "", "", gain_range(gain).partition(" ")[0], _gain_cell(gain)], metrics))
+    for over, interval in (("seeds", gain), ("classes", record.result.gain_over_classes)):
+        if interval:
+            cells = [name, f"gain over {over}", "", "", gain_range(interval).partition(" ")[0], _gain_cell(interval)]
+            rows.append(_padded(cells, metrics))
     return rows or [_padded([name, "no answer yet"], metrics)]
 
 
@@ -160,4 +172,9 @@ def _metric_order(metric: str) -> tuple[bool, int, str]:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join("".join(_LATEX_SPECIAL.get(character, character) for character in cell) for cell in cells) + r" \\"
+    return " & ".join(_latex(cell) for cell in cells) + r" \\"
+
+
+def _latex(text: str) -> str:
+    escaped = "".join(_LATEX_SPECIAL.get(character, character) for character in text)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen

@@ -45,16 +45,18 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plotly figure and what there is to see in it."""
+    """A plotly figure and what there is to see in it. name: of its file."""
 
+    name: str
     plot: Any
     caption: str
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG and what there is to see in it."""
+    """A PNG and what there is to see in it. name: of its file."""
 
+    name: str
     png: bytes
     caption: str
 

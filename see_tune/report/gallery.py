@@ -29,6 +29,7 @@ from see_tune.home import Home
 from see_tune.report.document import Block, Figure, Paragraph, Picture, Section
 from see_tune.report.figures import lay_out
 from see_tune.report.record import StudyRecord
+from see_tune.report.summary import final_rows
 from see_tune.serving.sheet import QUERY, RIGHT, WRONG, Tile, draw_sheet
 from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
 from see_tune.training.trainer import load_trained
@@ -80,9 +81,8 @@ def gallery_section(record: StudyRecord, home: Home) -> Section | None:
 def _final_lineage(record: StudyRecord) -> str | None:
     """The chosen SEE configuration's run with the first final seed, if it is complete."""
     see = record.result.see
-    finals = [row for row in record.planned if row.plan.get("phase") == "final" and row.plan["side"] == "see"]
-    ours = [row for row in finals if see and row.plan["of"] == see.lineage and row.plan["epoch"] == see.epoch]
-    return next((row.lineage for row in ours if row.plan["seed"] == 0 and row.value is not None), None)
+    first = final_rows(record.planned, "see", see).get(0) if see else None
+    return first.lineage if first else None
 
 
 def _embed_test(record: StudyRecord, home: Home, lineage: str) -> EmbeddedTest:
@@ -116,12 +116,13 @@ def _blocks(tested: EmbeddedTest, lineage: str) -> Iterator[Block]:
     drawn = np.sort(np.random.default_rng(_SEED).permutation(rest)[:_QUERIES])
     first = int(ranks.best_positive_rank[worst].max())
     yield Picture(
+        "gallery-worst",
         _sheet(tested, worst),
         f"The {len(worst)} worst queries of {lineage}, left, and their {_NEIGHBOURS} nearest: green is the query's class, red is "
         f"another. The worst one's first right answer comes at rank {first}.",
     )
     if len(drawn):
-        yield Picture(_sheet(tested, drawn), f"{len(drawn)} queries drawn at random.")
+        yield Picture("gallery-random", _sheet(tested, drawn), f"{len(drawn)} queries drawn at random.")
     yield _map(tested)
 
 
@@ -171,6 +172,7 @@ def _map(tested: EmbeddedTest) -> Figure:
     lay_out(figure, x="first axis", y="second axis", height=560)
     figure.update_layout(legend={"orientation": "v", "x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top"})
     return Figure(
+        "embedding-map",
         figure,
         f"The embeddings of {len(drawn)} test classes, drawn at random, on their first two principal axes, which hold "
         f"{share:.0%} of their variance: classes that lie on one another here may be far apart on the other axes.",

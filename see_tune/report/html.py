@@ -93,10 +93,10 @@ def _block(block: Block, name: str) -> str:
         case Code(text, summary):
             code = f"<pre>{escape(text.rstrip())}</pre>"
             return f"<details><summary>{escape(summary)}</summary>{code}</details>" if summary else code
-        case Figure(plot, caption):
+        case Figure(_, plot, caption):
             drawn = plot.to_html(full_html=False, include_plotlyjs=False, config=_PLOT_CONFIG, div_id=name)
             return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
-        case Picture(png, caption):
+        case Picture(_, png, caption):
             source = base64.b64encode(png).decode("ascii")
             shown = f'<img alt="{escape(caption)}" src="data:image/png;base64,{source}">'
             return f"<figure>{shown}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -15,9 +15,13 @@ def render_markdown(page: Page) -> str:
     """The text of report.md."""
     parts = [f"# {_escaped(page.title)}", _escaped(page.subtitle)]
     for section in page.sections:
-        parts.append(f"## {_escaped(section.title)}")
-        parts += [_block(block) for block in section.blocks]
+        parts += [f"## {_escaped(section.title)}", render_blocks(section.blocks)]
     return "\n\n".join(parts) + "\n"
+
+
+def render_blocks(blocks: Sequence[Block]) -> str:
+    """What stands below a heading."""
+    return "\n\n".join(_block(block) for block in blocks)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -37,7 +41,7 @@ def _block(block: Block) -> str:
         case Code(text, summary):
             fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
             return (f"{_escaped(summary)}:\n\n" if summary else "") + f"{fence}\n{text.rstrip()}\n{fence}"
-        case Figure(_, caption) | Picture(_, caption):
+        case Figure(_, _, caption) | Picture(_, _, caption):
             return f"*Figure, in report.html:* {_escaped(caption)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from see_tune.results import Interval
+from see_tune.results import Interval, Looks
 
 
 def percent(share: float) -> str:
@@ -48,6 +48,16 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """``1 trial``, ``2 trials``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def looked_at(looks: Looks) -> str:
+    """``looked at 12 times by 2 studies, once by hand``"""
+    found = [f"{_times(looks.times)} by {looks.studies} {'study' if looks.studies == 1 else 'studies'}"] if looks.times else []
+    return "looked at " + ", ".join(found + ([f"{_times(looks.by_hand)} by hand"] if looks.by_hand else []))
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def setting(value: object) -> str:

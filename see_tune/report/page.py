@@ -1,26 +1,38 @@
-"""A study's report: ``report.html`` and ``report.md`` in its folder, from what is stored of it.
+"""A study's report: ``report.html``, ``report.md`` and ``figures/`` in its folder, from what is stored of it.
 
     read_record -> study_sections (+ gallery) -> render_html, render_markdown
 
-It can be made at any time: before the first trial has ended, while the study runs, after every trial has failed.
+A figure's file is plotly's JSON (``plotly.io.read_json``), a sheet of the gallery a PNG. A report can be made at any time:
+before the first trial has ended, while the study runs, after every trial has failed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from see_tune.home import Home
-from see_tune.report.document import Page, Section
+from see_tune.report.document import Figure, Page, Picture, Section
 from see_tune.report.gallery import gallery_section
 from see_tune.report.html import render_html
-from see_tune.report.markdown import render_markdown
+from see_tune.report.markdown import render_blocks, render_markdown
 from see_tune.report.record import StudyRecord, read_record
 from see_tune.report.sections import study_sections
 
 
-def write_report(name: str, home: Home, *, gallery: bool = True) -> Path:
-    """Write the report of the study `name`; returns the HTML file, beside which lies the Markdown one.
+@dataclass(frozen=True)
+class Report:
+    """A report that was written. figures: a folder. answer: its first five lines, as Markdown."""
+
+    html: Path
+    markdown: Path
+    figures: Path
+    answer: str
+
+
+def write_report(name: str, home: Home, *, gallery: bool = True) -> Report:
+    """Write the report of the study `name`.
 
     gallery: embed the test classes once more with the first final model, where there is one, and show what it finds.
 
@@ -29,12 +41,36 @@ def write_report(name: str, home: Home, *, gallery: bool = True) -> Path:
     """
     record = read_record(name, home)
     page = study_page(record, gallery_section(record, home) if gallery else None)
-    markdown_file = record.folder.report_file.with_suffix(".md")
-    for file, text in ((record.folder.report_file, render_html(page)), (markdown_file, render_markdown(page))):
-        draft = file.with_suffix(f"{file.suffix}.part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    return record.folder.report_file
+    html, figures = record.folder.report_file, record.folder.figures
+    markdown = html.with_suffix(".md")
+    _write_whole(html, render_html(page).encode())
+    _write_whole(markdown, render_markdown(page).encode())
+    _write_figures(page, figures)
+    return Report(html, markdown, figures, render_blocks(page.sections[0].blocks))
+
+
+def _write_figures(page: Page, folder: Path) -> None:
+    """One file a figure or picture of the page; what an earlier report drew and this one does not goes."""
+    folder.mkdir(exist_ok=True)
+    contents: dict[str, bytes] = {}
+    for block in (block for section in page.sections for block in section.blocks):
+        match block:
+            case Figure(name, plot, _):
+                contents[f"{name}.json"] = plot.to_json().encode()
+            case Picture(name, png, _):
+                contents[f"{name}.png"] = png
+    for file in folder.iterdir():
+        if file.name not in contents:
+            file.unlink()
+    for name, content in contents.items():
+        _write_whole(folder / name, content)
+
+
+def _write_whole(file: Path, content: bytes) -> None:
+    """A reader finds the file that was there before, or all of the new one."""
+    draft = file.with_name(f"{file.name}.part")
+    draft.write_bytes(content)
+    draft.replace(file)
 
 
 def study_page(record: StudyRecord, gallery: Section | None = None) -> Page:

@@ -20,6 +20,7 @@ from see_tune.report.numbers import (
     duration,
     gain_range,
     gain_verdict,
+    looked_at,
     metric_title,
     percent,
     points,
@@ -133,7 +134,9 @@ def _tested(record: StudyRecord) -> str:
     if result.off and metric in result.off.test_mean:
         text += f", {side_title(result.off)} {with_spread(result.off.test_mean[metric])}"
     if result.gain:
-        text += f"; gain {gain_range(result.gain)} points: {gain_verdict(result.gain)}"
+        text += f"; gain {gain_range(result.gain)} points over training seeds: {gain_verdict(result.gain)}"
+    if (over := result.gain_over_classes) and over.low is not None:
+        text += f"; {gain_range(over).partition(' ')[2]} over test classes: {gain_verdict(over)}"
     return f"{text}."
 
 
@@ -160,34 +163,55 @@ def _warnings(record: StudyRecord) -> Iterator[Block]:
 
 
 def _final(record: StudyRecord) -> Iterator[Block]:
-    see, off, gain = record.result.see, record.result.off, record.result.gain
+    see, off, looks = record.result.see, record.result.off, record.result.test_looks
     if see is None or not see.test:
         return
-    names = _reported(see)
-    rows = []
-    for name in names:
-        difference = _gain(see, off, name) if off else None
-        rows.append(
-            [
-                metric_title(name),
-                with_spread(see.test_mean[name]),
-                with_spread(off.test_mean[name]) if off and name in off.test_mean else "",
-                gain_range(difference) if difference else "",
-                gain_verdict(difference) if difference else "",
-            ]
-        )
-    if gain:
-        yield Paragraph(_verdict(gain, len(see.seeds)))
+    yield from _verdicts(record, see)
     chosen = "" if record.spec.protocol == "paper" else ", chosen without them"
     yield Table(
         ["", side_title(see), side_title(off) if off else "", "gain [95 %]", ""],
-        rows,
+        [_final_row(name, see, off) for name in _reported(see)],
         f"Percent on the test classes{chosen}; ± is half of the 95 % interval (Student's t) over training seeds; the gain is "
         "paired by seed.",
         strong=[0],
     )
     if off:
-        yield Table(["seed", "SEE R@1", "SEE off R@1", "gain"], _by_seed(see, off), "Each seed met the test classes once a side.")
+        header = ["seed", f"{side_title(see)} R@1", f"{side_title(off)} R@1", "gain"]
+        yield Table(header, _by_seed(see, off), "Each seed met the test classes once a side.")
+    if looks:
+        yield Paragraph(
+            f"The test classes of {record.spec.dataset.name} were {looked_at(looks)} (from this home). The best of many looks is "
+            "partly luck, also where each was honest."
+        )
+
+
+def _verdicts(record: StudyRecord, see: Arm) -> Iterator[Block]:
+    """What may be said of SEE, by each interval."""
+    gain, over_classes = record.result.gain, record.result.gain_over_classes
+    if record.result.off and not see.see_enabled:
+        yield Paragraph(
+            f"The configuration that was chosen, {see.lineage}, has SEE off, as the baseline has: this is no comparison of SEE."
+        )
+    if gain:
+        yield Paragraph(_verdict(gain, len(see.seeds)))
+    if over_classes and over_classes.low is not None:
+        yield Paragraph(
+            f"Over test classes the 95 % interval of the same difference is {gain_range(over_classes).partition(' ')[2]}: "
+            f"{gain_verdict(over_classes)}. It says what other classes would give these trainings (paired bootstrap: whole "
+            "classes are drawn with replacement, a query's difference is its mean over the seeds); the one over seeds says what "
+            "other trainings would give on these classes."
+        )
+
+
+def _final_row(name: str, see: Arm, off: Arm | None) -> list[str]:
+    gain = _gain(see, off, name) if off else None
+    return [
+        metric_title(name),
+        with_spread(see.test_mean[name]),
+        with_spread(off.test_mean[name]) if off and name in off.test_mean else "",
+        gain_range(gain) if gain else "",
+        gain_verdict(gain) if gain else "",
+    ]
 
 
 def _reported(arm: Arm) -> list[str]:
@@ -212,7 +236,7 @@ def _by_seed(see: Arm, off: Arm) -> list[list[str]]:
 
 
 def _gain(see: Arm, off: Arm, name: str) -> Interval | None:
-    if name not in see.test or name not in off.test:
+    if name not in see.test or name not in off.test or not see.see_enabled:
         return None
     with_see, without = dict(zip(see.seeds, see.test[name], strict=True)), dict(zip(off.seeds, off.test[name], strict=True))
     shared = sorted({*with_see} & {*without})
@@ -320,7 +344,9 @@ def _importance(record: StudyRecord) -> Iterator[Block]:
     shares = importances(record.complete, record.loaded.space)
     yield Paragraph(in_words(shares, len(record.complete)))
     if len(shares) > 1:
-        yield from _figure(draw_importances(shares), "PED-ANOVA (Watanabe et al., IJCAI 2023) over the complete trials.")
+        yield from _figure(
+            "importances", draw_importances(shares), "PED-ANOVA (Watanabe et al., IJCAI 2023) over the complete trials."
+        )
 
 
 # The search
@@ -329,17 +355,21 @@ def _importance(record: StudyRecord) -> Iterator[Block]:
 def _search(record: StudyRecord) -> Iterator[Block]:
     title = objective_title(record)
     judged = None if record.spec.pruner.name == "none" else grace_epochs(record.loaded)
-    yield from _figure(draw_history(record, title), "Every trial at its best epoch, in the order of the trials.")
-    yield from _figure(draw_slices(record, title), "Each searched value against the result; every dot is a trial.")
-    yield from _figure(draw_parallel(record, title), "The complete trials, a line each; the darker, the better.")
+    yield from _figure("history", draw_history(record, title), "Every trial at its best epoch, in the order of the trials.")
+    yield from _figure("slices", draw_slices(record, title), "Each searched value against the result; every dot is a trial.")
     yield from _figure(
-        draw_curves(record, title, judged), "Learning curves: complete trials blue, others grey, the best one and SEE off thick."
+        "parallel-coordinates", draw_parallel(record, title), "The complete trials, a line each; the darker, the better."
+    )
+    yield from _figure(
+        "curves",
+        draw_curves(record, title, judged),
+        "Learning curves: complete trials blue, others grey, the best one and SEE off thick.",
     )
 
 
-def _figure(plot: Any, caption: str) -> Iterator[Block]:
+def _figure(name: str, plot: Any, caption: str) -> Iterator[Block]:
     if plot is not None:
-        yield Figure(plot, caption)
+        yield Figure(name, plot, caption)
 
 
 # Saved by pruning

@@ -242,7 +242,8 @@ class Protocol:
         for seed in range(seeds):
             for arm in arms:
                 plan = {"phase": "final", "side": arm.side, "of": arm.lineage, "values": dict(arm.values)}
-                self._final.plan(final_lineage(arm, seed), plan | {"seed": seed, "epoch": arm.epoch})
+                more = {"seed": seed, "epoch": arm.epoch, "see_enabled": self._see_enabled(arm)}
+                self._final.plan(final_lineage(arm, seed), plan | more)
 
     def _planned_spec(self, row: Row) -> TrialSpec:
         plan = row.plan
@@ -280,8 +281,12 @@ class Protocol:
             candidate.reranked,
             tuple(row.plan["seed"] for row in finals),
             {name: tuple(values[name] for values in metrics) for name in names},
-            see_enabled=candidate.side == "see" and apply(self._base, candidate.values).see.enabled,
+            see_enabled=self._see_enabled(candidate),
         )
+
+    def _see_enabled(self, candidate: Candidate) -> bool:
+        """A search may choose SEE off, too."""
+        return candidate.side == "see" and apply(self._base, candidate.values).see.enabled
 
     def _validation_metrics(self, candidate: Candidate) -> dict[str, float]:
         """Every measured metric of a configuration's own row (not of its folds) at its best epoch."""
@@ -332,12 +337,17 @@ def final_lineage(arm: Candidate, seed: int) -> str:
 
 
 def row_title(row: Row) -> str:
-    """What people see a row as: ``t017``, ``baseline``, ``re-rank t017 f2``, ``final off s1``."""
+    """What people see a row as: ``t017``, ``baseline``, ``re-rank t017 f2``, ``final off s1``.
+
+    ``final off t003 s1`` is the winner of a search that chose SEE off.
+    """
     match row.plan.get("phase"):
         case "rerank":
             return f"re-rank {row.plan['of']} f{row.plan['fold']}"
         case "final":
-            return f"final {row.plan['side']} s{row.plan['seed']}"
+            chose_off = row.plan["side"] == "see" and not row.plan.get("see_enabled", True)
+            side = f"off {row.plan['of']}" if chose_off else row.plan["side"]
+            return f"final {side} s{row.plan['seed']}"
         case _:
             return row.lineage
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import warnings
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from see_tune.addresses import AUTO, LOCAL, TRACKING_PASSWORD, find_tracking, secret
-from see_tune.errors import SpecError, StudyError, TrackingError
+from see_tune.addresses import LOCAL, TRACKING_PASSWORD, find_tracking, secret
+from see_tune.errors import TrackingError
 from see_tune.home import Home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+EXPERIMENT_PREFIX = "see-tune/"  # before the dataset's name
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -31,7 +32,6 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
-_UI_ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 _LOGGERS = ("mlflow", "alembic", "urllib3")
 
 
@@ -70,24 +70,6 @@ def silence() -> None:
         if not any(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
             logger.addHandler(logging.NullHandler())  # without any handler, Python prints warnings on stderr
     warnings.filterwarnings("ignore", module=r"(mlflow|alembic)\b")
-
-
-def ui_command(home: Home, uri: str = AUTO, *, port: int = 5000) -> list[str]:
-    """The command of MLflow's web UI over this home, for this machine alone; to be executed without a shell.
-
-    Raises:
-        StudyError: nothing was tracked in this home yet.
-        SpecError: `uri` is a server, whose UI is already there.
-    """
-    if (server := find_tracking(uri)) != LOCAL:
-        raise SpecError(f"tracking.uri is {server}: that server shows its own UI; open {server} in a browser")
-    if not home.mlflow_db.exists():
-        raise StudyError(f"{home.mlflow_db} does not exist: no study of this home was tracked yet; see-tune run FILE makes one")
-    return [
-        *("env", *(f"{name}={value}" for name, value in _UI_ENVIRONMENT.items())),
-        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", store_uri(home, LOCAL), "--artifacts-destination", str(home.mlflow_artifacts)),
-    ]
 
 
 def _make_local_store(home: Home) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 STUDY = "study"  # the parent run's lineage
+# Without it MLflow's UI takes the experiment for one of language models, and opens it on a page without runs.
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 TAG_PREFIX = "see_tune."
 
 _METRICS_A_CALL, _ENTRIES_A_CALL = 900, 50  # MLflow takes 1,000 metrics, 100 params and 100 tags, 1,000 of all
@@ -173,7 +175,7 @@ class Delivery:
 
         artifacts = (self._home.mlflow_artifacts / self._experiment).as_uri() if self._uri == LOCAL else None
         try:
-            return str(client.create_experiment(self._experiment, artifacts))
+            return str(client.create_experiment(self._experiment, artifacts, tags=dict(_EXPERIMENT_TAGS)))
         except MlflowException as error:
             found = client.get_experiment_by_name(self._experiment)
             if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:

@@ -26,6 +26,7 @@ from typing import Literal
 from see_tune.errors import TrackingError
 from see_tune.home import Home
 from see_tune.results import EpochResult
+from see_tune.tracking.connection import EXPERIMENT_PREFIX
 from see_tune.tracking.delivery import STUDY, TAG_PREFIX, Delivery
 from see_tune.tracking.registry import Candidate, Registration
 from see_tune.tracking.spool import Refusal, Spool
@@ -49,7 +50,7 @@ class Tracker:
     def __init__(self, home: Home, *, study: str, dataset: str, uri: str) -> None:
         self._study = study
         self._spool = Spool(home.study(study).spool_db)
-        self._delivery = Delivery(home, uri, experiment=f"see-tune/{dataset}", study_id=self._spool.identity)
+        self._delivery = Delivery(home, uri, experiment=f"{EXPERIMENT_PREFIX}{dataset}", study_id=self._spool.identity)
         self._spool.start(self._delivery)
 
     def start_study(self, *, params: Mapping[str, object], tags: Mapping[str, str], started_at: float) -> None:
@@ -139,7 +140,13 @@ class Tracker:
             "name": name,
             "parent": parent,
             "params": {key: str(value) for key, value in params.items()},
-            "tags": {**_prefixed(named), "mlflow.runName": name},
+            # MLflow's column "Source" tells the studies of an experiment apart, also where runs are sorted out of their nesting.
+            "tags": {
+                **_prefixed(named),
+                "mlflow.runName": name,
+                "mlflow.source.name": self._study,
+                "mlflow.source.type": "LOCAL",
+            },
             "time": _milliseconds(started_at),
         }
         self._spool.append("start", body)

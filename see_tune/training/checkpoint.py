@@ -3,7 +3,8 @@
     <folder>/
     ├── 0007-3f1c...e2.pt    the whole state after epoch 7; the name carries 16 hex digits of the content's SHA-256
     ├── 0006-9a40...17.pt    the one before: the fall-back
-    └── best.safetensors     the weights of the best epoch so far; its header says how to build the model
+    ├── best.safetensors     the weights of the best epoch so far; its header says how to build the model
+    └── test_ranks.npz       of a final training: how it did at each query of the test classes
 
 A file is written under a temporary name, brought to the disk and renamed, so a name that is there stands for a whole file;
 the digits are compared at each load, so a file that rotted is passed over for the one before. Nothing is unpickled but tensors
@@ -16,11 +17,14 @@ import hashlib
 import io
 import logging
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -28,6 +32,7 @@ from torch import Tensor, nn
 from see_tune.errors import CheckpointError
 
 BEST_FILE = "best.safetensors"
+RANKS_FILE = "test_ranks.npz"
 _KEPT = 2
 _TEMPORARY = ".tmp"
 _log = logging.getLogger(__name__)
@@ -95,6 +100,28 @@ def load_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             f"{file}: no weights can be read there ({exc}). A training writes them after each epoch that is its best; "
             "run the training again, or name the folder of one that finished."
         ) from exc
+
+
+def save_ranks(folder: Path, labels: NDArray[np.int64], best_positive_rank: NDArray[np.int64]) -> Path:
+    """Write the class of each query and the rank of its best positive (0 where it has none), both (Q,).
+
+    Raises: CheckpointError where they cannot be written.
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, labels=labels.astype(np.int32), best_positive_rank=best_positive_rank.astype(np.int32))
+    file = folder / RANKS_FILE
+    write_whole(file, buffer.getbuffer())
+    return file
+
+
+def load_ranks(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """(Q,) the class of each query and (Q,) the rank of its best positive; None where none can be read."""
+    try:
+        with np.load(folder / RANKS_FILE, allow_pickle=False) as stored:
+            return stored["labels"].astype(np.int64), stored["best_positive_rank"].astype(np.int64)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        _log.debug("%s: no ranks (%s)", folder, error)
+        return None
 
 
 def _digits(content: bytes | memoryview) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,12 +17,27 @@ from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import EvaluationError
-from see_tune.evaluation import evaluate_embeddings
+from see_tune.evaluation import rank_queries, summarize_ranks
 from see_tune.evaluation.embed import embed
+from see_tune.evaluation.metrics import normalized_mutual_information
 from see_tune.home import Home
+from see_tune.looks import Look, count_look
 from see_tune.models import EmbeddingModel
 from see_tune.spec.models import TrialSpec
 from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found on one split.
+
+    metrics: what `evaluate_embeddings` returns, and ``embedding_variance``.
+    labels: (Q,) the class of each query. best_positive_rank: (Q,), 0 where a query has no positive.
+    """
+
+    metrics: dict[str, float]
+    labels: NDArray[np.int64]
+    best_positive_rank: NDArray[np.int64]
 
 
 def measure(
@@ -33,10 +50,12 @@ def measure(
     batch_size: int,
     device: torch.device,
     amp_dtype: torch.dtype | None = None,
-) -> dict[str, float]:
-    """Retrieval on the split's queries (and gallery): what `evaluate_embeddings` returns, and ``embedding_variance``.
+    nmi: bool = False,
+) -> Measured:
+    """Retrieval on the split's queries (and gallery).
 
     ks: the k of Recall@k. batch_size: images embedded at a time; it changes no number.
+    nmi: also ``nmi``, between the classes and k-means clusters of all these images; minutes for a large split.
 
     Raises:
         EvaluationError: the embeddings are not finite.
@@ -45,24 +64,37 @@ def measure(
     def embedded(rows: NDArray[np.int64]) -> Tensor:
         return embed(model, loader.evaluate(rows, batch_size), device=device, amp_dtype=amp_dtype)
 
-    queries, in_gallery = embedded(split.query_rows), split.gallery_rows
+    queries, labels = embedded(split.query_rows), table.labels[split.query_rows]
+    gallery, gallery_labels = None, None
+    if split.gallery_rows is not None:
+        gallery, gallery_labels = embedded(split.gallery_rows), table.labels[split.gallery_rows]
     variance = _variance(queries)
-    measured = evaluate_embeddings(
-        queries,
-        table.labels[split.query_rows],
-        ks=ks,
-        gallery=None if in_gallery is None else embedded(in_gallery),
-        gallery_labels=None if in_gallery is None else table.labels[in_gallery],
-    )
-    return {**measured, "embedding_variance": variance}
+    ranks = rank_queries(queries, labels, gallery=gallery, gallery_labels=gallery_labels)
+    metrics = summarize_ranks(ranks, ks) | {"embedding_variance": variance}
+    if nmi:
+        rows = queries if gallery is None else torch.cat([queries, gallery])
+        classes = labels if gallery_labels is None else np.concatenate([labels, gallery_labels])
+        metrics["nmi"] = normalized_mutual_information(rows, classes, seed=0)
+    return Measured(metrics, labels, ranks.best_positive_rank)
 
 
 def measure_trained(
-    model: EmbeddingModel, spec: TrialSpec, preprocessing: Preprocessing, *, home: Home, device: str = "auto", threads: int = 1
-) -> dict[str, float]:
+    model: EmbeddingModel,
+    spec: TrialSpec,
+    preprocessing: Preprocessing,
+    *,
+    name: str,
+    home: Home,
+    device: str = "auto",
+    threads: int = 1,
+    nmi: bool = False,
+) -> Measured:
     """`measure` of a trained model on the dataset and split of `spec`, as its own training would have measured it.
 
+    A look at test classes is counted in `home`, under the model's `name`.
+
     Raises:
+        UserError: the look cannot be counted.
         DatasetError: the dataset is not there, or not whole.
         EvaluationError: the embeddings are not finite.
     """
@@ -71,7 +103,7 @@ def measure_trained(
     table = open_table(spec, home, preprocessing, threads)
     split = split_table(table, **spec.split.model_dump())
     with make_loader(spec, table, preprocessing, model, threads) as loader:
-        return measure(
+        measured = measure(
             model.to(on),
             loader,
             table,
@@ -80,7 +112,11 @@ def measure_trained(
             batch_size=spec.evaluate.batch_size,
             device=on,
             amp_dtype=amp_dtype(spec, on),
+            nmi=nmi,
         )
+    if spec.split.kind in ("test", "paper"):
+        count_look(home, Look(table.fingerprint(), "", name, spec.last_epoch, time.time()))
+    return measured
 
 
 def _variance(embeddings: Tensor) -> float:

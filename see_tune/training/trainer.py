@@ -15,6 +15,7 @@ raises passes through untouched: that is how a caller stops a training.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -38,8 +39,8 @@ from see_tune.method.see_loss import SEELoss, proxies_of, smallest_proxy_angle
 from see_tune.models import EmbeddingModel
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.spec.models import TrialSpec
-from see_tune.training.checkpoint import load_weights
-from see_tune.training.measure import measure
+from see_tune.training.checkpoint import load_weights, save_ranks
+from see_tune.training.measure import Measured, measure
 from see_tune.training.parts import (
     describe,
     device_name,
@@ -54,6 +55,8 @@ from see_tune.training.parts import (
 from see_tune.training.state import TrainingState, release_memory
 
 OnEpoch = Callable[[EpochResult, Path | None], None]
+
+_log = logging.getLogger(__name__)
 
 # 1 - |mean embedding|^2: below this the cosines of all pairs lie within the ranking's tolerance for ties.
 _COLLAPSED_VARIANCE = 1e-6
@@ -167,7 +170,7 @@ def _run(trial: _Trial) -> Generator[tuple[EpochResult, Path | None]]:
             started = time.perf_counter()
             metrics = _train_epoch(state, loader, split, epoch)
             if _is_measured(spec, epoch):
-                metrics |= _measure(state, loader, table, split, epoch)
+                metrics |= _measure(state, loader, table, split, epoch, trial.folder)
             result = EpochResult(epoch, metrics, timestamp=time.time(), duration_s=time.perf_counter() - started)
             yield result, state.save(trial.folder, result)
 
@@ -206,8 +209,12 @@ def _is_measured(spec: TrialSpec, epoch: int) -> bool:
     return epoch == spec.last_epoch or (spec.split.kind != "test" and epoch % spec.evaluate.every == 0)
 
 
-def _measure(state: TrainingState, loader: Loader, table: ImageTable, split: Split, epoch: int) -> dict[str, float]:
+def _measure(
+    state: TrainingState, loader: Loader, table: ImageTable, split: Split, epoch: int, folder: Path | None
+) -> dict[str, float]:
     """Retrieval on the split's queries (and gallery): ``val/`` metrics, or ``test/`` where these are test classes.
+
+    A final training leaves its query-by-query ranks in `folder`, to be compared with another's.
 
     Raises:
         TrainingError: the embeddings are not finite, or are all the same.
@@ -226,14 +233,23 @@ def _measure(state: TrainingState, loader: Loader, table: ImageTable, split: Spl
         )
     except EvaluationError as exc:
         raise TrainingError(f"after epoch {epoch}: {exc}") from exc
-    if measured["embedding_variance"] < _COLLAPSED_VARIANCE:
+    if (variance := measured.metrics["embedding_variance"]) < _COLLAPSED_VARIANCE:
         raise TrainingError(
-            f"embeddings collapsed at epoch {epoch}: every image has the same one "
-            f"(variance {measured['embedding_variance']:.0e}). "
+            f"embeddings collapsed at epoch {epoch}: every image has the same one (variance {variance:.0e}). "
             "Lower train.optimizer.lr, or start from pretrained weights."
         )
+    if spec.split.kind == "test" and folder is not None:
+        _keep_ranks(folder, measured)
     prefix = spec.objective_metric.partition("/")[0]
-    return {f"{prefix}/{name}": value for name, value in measured.items() if not name.startswith("queries")}
+    return {f"{prefix}/{name}": value for name, value in measured.metrics.items() if not name.startswith("queries")}
+
+
+def _keep_ranks(folder: Path, measured: Measured) -> None:
+    """A disk that is full costs the comparison query by query, not the training."""
+    try:
+        save_ranks(folder, measured.labels, measured.best_positive_rank)
+    except CheckpointError as error:
+        _log.error("the ranks of the test queries are not saved: %s", error)
 
 
 class _Diary:

@@ -6,10 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from see_tune import evaluate_embeddings
+from see_tune.cli.app import main
+from see_tune.data import read_table
+from see_tune.data.loading import Images
+from see_tune.data.splits import split_table
+from see_tune.data.table import ImageTable
+from see_tune.home import Home
+from see_tune.looks import read_looks
+from see_tune.serving.standalone_onnx import load_embedder
 
 SMALL = """
 study: small
@@ -73,11 +88,66 @@ def test_a_final_trainings_folder_gives_what_the_study_reported(
     assert found["queries"] > 100
 
 
-def test_the_champion_in_the_registry_gives_what_the_study_reported(home: Path, summary: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def champion(summary: dict[str, Any]) -> dict[str, float]:
+    """What the study says of the model that it registered."""
     better = max((summary["see"], summary["off"]), key=lambda arm: arm["validation"]["val/recall_at_1"])
+    return reported(better, 0)
 
-    found = see_tune("evaluate", "models:/see-tune.glyphs@champion", home=home)
 
-    expected = reported(better, 0)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+def glyphs(home: Path) -> ImageTable:
+    return read_table("glyphs", places=(), cache=home / "cache", classes=40)
+
+
+def recalls_by(embed: Callable[[list[Image.Image]], NDArray[np.float32]], home: Path) -> dict[str, float]:
+    """Recall@k of whatever embeds pictures, on the test classes of the study."""
+    table = glyphs(home)
+    rows, images = split_table(table, kind="test").query_rows, Images(table)
+    measured = evaluate_embeddings(embed([images[row] for row in rows.tolist()]), table.labels[rows], ks=(1, 2, 4, 8))
+    return {name: value for name, value in measured.items() if name.startswith("recall_at_")}
+
+
+def test_the_champion_in_the_registry_gives_what_the_study_reported(home: Path, champion: dict[str, float]) -> None:
+    fingerprint = glyphs(home).fingerprint()
+    before = read_looks(Home(home), fingerprint)
+
+    found = see_tune("evaluate", "models:/see-tune.glyphs@champion", "--nmi", home=home)
+
+    assert {name: found[name] for name in champion} == pytest.approx(champion, abs=1e-6)
     assert found["model"] == "models:/see-tune.glyphs@champion"
+    assert 0 < found["nmi"] < 1
+    assert read_looks(Home(home), fingerprint) == replace(before, by_hand=before.by_hand + 1)
+
+
+def test_the_pyfunc_gives_what_the_study_reported(
+    home: Path, summary: dict[str, Any], champion: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", summary["tracking"])
+    model = mlflow.pyfunc.load_model("models:/see-tune.glyphs@champion")
+
+    found = recalls_by(lambda images: model.predict([np.asarray(image) for image in images]), home)
+
+    assert found == pytest.approx({name: champion[name] for name in found}, abs=1e-6)
+
+
+def test_the_onnx_export_gives_what_the_study_reported(
+    home: Path, champion: dict[str, float], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "glyphs", "--format", "onnx", "--out", str(tmp_path / "onnx"), "--home", str(home)]) == 0
+
+    found = recalls_by(load_embedder(tmp_path / "onnx").embed, home)
+
+    assert found == pytest.approx({name: champion[name] for name in found}, abs=1e-4)
+    printed = capfd.readouterr()
+    assert printed.out.splitlines() == [f"{tmp_path}/onnx   python {tmp_path}/onnx/embed.py OUT.npy IMAGE..."]
+    assert printed.err == ""
+
+
+def test_the_report_prints_what_the_study_reported(home: Path, summary: dict[str, Any]) -> None:
+    table = (home / "studies/small/report.md").read_text().partition("| seed | SEE R@1 | SEE off R@1 | gain |")[2]
+    rows = [line.split(" | ") for line in table.splitlines()[2:4]]
+    for seed, row in enumerate(rows):
+        shown = [f"{100 * summary[side]['test']['test/recall_at_1'][seed]:.1f}" for side in ("see", "off")]
+        assert row[1:3] == shown

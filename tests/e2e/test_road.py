@@ -74,6 +74,16 @@ def test_both_arms_met_the_test_classes_once_a_seed(summary: dict[str, Any]) -> 
     assert summary["gain"]["low"] <= summary["gain"]["mean"] <= summary["gain"]["high"]
 
 
+def test_every_measurement_on_test_classes_was_counted(summary: dict[str, Any]) -> None:
+    assert summary["test_looks"] == {"times": 4, "studies": 1, "by_hand": 0}
+
+
+def test_the_gain_over_classes_is_the_same_gain(summary: dict[str, Any]) -> None:
+    over_classes = summary["gain_over_classes"]
+    assert over_classes["mean"] == pytest.approx(summary["gain"]["mean"])
+    assert over_classes["low"] <= over_classes["mean"] <= over_classes["high"]
+
+
 def test_no_line_of_an_engine_reaches_the_terminal(road: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     lines = road[0].stderr.splitlines()
     assert lines[0].startswith("small  glyphs")
@@ -122,13 +132,18 @@ def test_report_lies_beside_the_summary_and_on_the_parent_run(
     client = mlflow.MlflowClient(tracking_uri=summary["tracking"])
     experiment = client.get_experiment_by_name("see-tune/glyphs")
     (parent,) = [run for run in client.search_runs([experiment.experiment_id]) if "mlflow.parentRunId" not in run.data.tags]
-    assert {"report.html", "report.md", "study.yaml"} <= {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert {"report.html", "report.md", "study.yaml", "environment.txt", "figures"} == {
+        file.path for file in client.list_artifacts(parent.info.run_id)
+    }
+    drawn = {file.path for file in client.list_artifacts(parent.info.run_id, "figures")}
+    assert {"figures/history.json", "figures/curves.json", "figures/embedding-map.json", "figures/gallery-worst.png"} <= drawn
+    assert parent.data.tags["mlflow.note.content"].startswith("- What: glyphs")
 
 
-def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any]) -> None:
+def test_champion_loads_and_gives_unit_norm_embeddings(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
-    mlflow.set_tracking_uri(summary["tracking"])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", summary["tracking"])
     model = mlflow.pyfunc.load_model("models:/see-tune.glyphs@champion")
     images = np.random.default_rng(0).integers(0, 255, (5, 32, 32, 3), dtype=np.uint8)
     embeddings = model.predict(images)

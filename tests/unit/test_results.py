@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from see_tune.results import Arm, EpochResult, Interval, StudyResult, TrialResult, best_epoch
+from see_tune.results import Arm, EpochResult, Interval, Looks, StudyResult, TrialResult, best_epoch
 
 EPOCHS = tuple(EpochResult(n, {"val/recall_at_1": value}, 1.7e9 + n, 0.5) for n, value in enumerate((0.5, 0.7, 0.7), start=1))
 ARM = Arm(
@@ -39,6 +39,8 @@ STUDY = StudyResult(
     0,
     ("refused: metrics: too long",),
     {"ui": "see-tune ui"},
+    gain_over_classes=Interval(0.1, -0.1, 0.3),
+    test_looks=Looks(12, 2, 1),
 )
 
 

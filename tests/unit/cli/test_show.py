@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from see_tune.cli.show import duration, gain_text, interval_text, result_lines
+from see_tune.cli.show import duration, interval_text, result_lines
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -46,10 +46,17 @@ RESULT = StudyResult(
 )
 
 
-def test_gain_whose_interval_holds_zero_is_not_called_a_gain() -> None:
-    assert gain_text(Interval(0.004, -0.001, 0.009)) == "+0.4 [-0.1, +0.9]   no gain shown"
-    assert gain_text(Interval(0.013, 0.008, 0.018)) == "+1.3 [+0.8, +1.8]   gain"
-    assert gain_text(Interval(-0.013, -0.018, -0.008)) == "-1.3 [-1.8, -0.8]   loss"
+def test_gain_is_judged_by_the_interval_over_seeds_and_by_the_one_over_classes() -> None:
+    result = replace(RESULT, gain=Interval(0.004, 0.001, 0.007), gain_over_classes=Interval(0.004, -0.002, 0.01))
+    place = next(number for number, line in enumerate(result_lines(result)) if line.startswith("gain"))
+    assert result_lines(result)[place : place + 2] == [
+        "gain             +0.4 [+0.1, +0.7]      over training seeds: gain",
+        "                 +0.4 [-0.2, +1.0]      over test classes: no gain shown",
+    ]
+
+
+def test_gain_of_queries_that_were_not_kept_has_the_interval_over_seeds_alone() -> None:
+    assert not any("classes:" in line for line in result_lines(RESULT))
 
 
 def test_summary_holds_best_parameters_validation_test_and_where_things_lie() -> None:
@@ -88,6 +95,11 @@ def test_numbers_chosen_on_test_classes_are_called_so() -> None:
     text = "\n".join(result_lines(replace(RESULT, protocol="paper")))
     assert "validation" not in text
     assert "chosen on these test classes" in text
+
+
+def test_gain_of_a_winner_with_see_off_is_none_of_see() -> None:
+    text = "\n".join(result_lines(replace(RESULT, see=replace(SEE, see_enabled=False), gain=None)))
+    assert "gain             none of SEE: the configuration that was chosen has it off" in text
 
 
 def test_study_without_see_does_not_claim_it() -> None:

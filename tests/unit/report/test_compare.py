@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from see_tune.errors import StudyError
 from see_tune.home import Home
 from see_tune.report.compare import compare_studies
+from see_tune.report.document import Table
 from see_tune.report.record import read_record
 
 
@@ -38,7 +40,7 @@ def test_cells_are_mean_and_standard_deviation_over_seeds_with_the_interval_besi
 def test_rows_are_as_wide_as_the_header(two: Home) -> None:
     table = compare_studies(["small", "other_one"], two).table
     assert {len(row) for row in table.rows} == {len(table.header)}
-    assert [row[1] for row in table.rows] == ["SEE", "SEE off", "gain", "no answer yet"]
+    assert [row[1] for row in table.rows] == ["SEE", "SEE off", "gain over seeds", "no answer yet"]
 
 
 def test_what_differs_is_said(two: Home) -> None:
@@ -53,8 +55,20 @@ def test_latex_escapes_names_and_closes_its_table(two: Home) -> None:
     assert r"other\_one & no answer yet" in latex
     assert r" $\pm$ " in latex
     body = latex.partition(r"\midrule")[2].partition(r"\bottomrule")[0].strip().splitlines()
-    assert {line.count(" & ") for line in body} == {len(compare_studies(["small"], two).table.header) - 1}
+    assert {line.count(" & ") for line in body if line != r"\addlinespace"} == {
+        len(compare_studies(["small"], two).table.header) - 1
+    }
     assert all(line.startswith("%") for line in latex.splitlines()[:2])
+
+
+def test_latex_names_a_study_once_and_sets_a_minus_as_one(finished_home: Home) -> None:
+    comparison = compare_studies(["small"], finished_home)
+    table = Table(
+        comparison.table.header, [*comparison.table.rows, ["other", "gain over seeds", "-0.3", "[-0.5, +0.1] a-b", "t-1"]]
+    )
+    lines = replace(comparison, table=table).latex().partition(r"\midrule")[2].strip().splitlines()
+    assert [line.partition(" & ")[0] for line in lines[:5]] == ["small", "", "", r"\addlinespace", "other"]
+    assert lines[4] == r"other & gain over seeds & $-$0.3 & [$-$0.5, +0.1] a-b & t-1 \\"
 
 
 def test_files_are_written_where_asked(two: Home, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -10,7 +10,7 @@ EVIL = "<img src=x onerror=alert(1)> & \"quoted\" 'too' | `code` *bold*"
 
 
 def page() -> Page:
-    blocks = [Paragraph(EVIL), Lines([EVIL]), Table([EVIL], [[EVIL]], EVIL), Code(EVIL, EVIL), Picture(b"png", EVIL)]
+    blocks = [Paragraph(EVIL), Lines([EVIL]), Table([EVIL], [[EVIL]], EVIL), Code(EVIL, EVIL), Picture("picture", b"png", EVIL)]
     return Page(EVIL, EVIL, [Section(EVIL, blocks)])
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import plotly.io
 import pytest
 
 from see_tune.errors import StudyError
 from see_tune.home import Home
+from see_tune.looks import Look, count_look
 from see_tune.report.document import Figure, Page
 from see_tune.report.page import study_page, write_report
 from see_tune.report.record import read_record
+from see_tune.search.protocol import row_title
 
 Write = Callable[..., None]
 
@@ -25,7 +28,7 @@ def titles(page: Page) -> list[str]:
 
 
 def markdown(name: str, home: Home) -> str:
-    return write_report(name, home).with_suffix(".md").read_text()
+    return write_report(name, home).markdown.read_text()
 
 
 def test_finished_study_has_every_section_and_five_figures(finished_home: Home) -> None:
@@ -43,8 +46,16 @@ def test_finished_study_has_every_section_and_five_figures(finished_home: Home) 
     assert figures(page) == 5
 
 
+def test_looks_at_the_test_classes_are_counted_beside_the_answer(home: Home, write: Write, study_text: str) -> None:
+    write(home, study_text.replace("trials: 14", "trials: 2"))
+    assert "were looked at" not in markdown("small", home)
+    for study in ("small", "other"):
+        count_look(home, Look("feed", study, "final-see-t000-e1-s0", 1, 0.0))
+    assert "The test classes of glyphs were looked at 2 times by 2 studies" in markdown("small", home)
+
+
 def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_home: Home) -> None:
-    html = write_report("small", finished_home).read_text()
+    html = write_report("small", finished_home).html.read_text()
     own = re.sub(r"<script>/\*\*\n\* plotly\.js.*?</script>", "", html, flags=re.DOTALL)
     assert html.count("* plotly.js v") == 1
     assert "http://" not in own and "https://" not in own
@@ -52,12 +63,27 @@ def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_h
     assert "default-src 'none'" in own
 
 
+def test_every_figure_has_a_file_that_plotly_reads_and_old_ones_go(finished_home: Home) -> None:
+    write_report("small", finished_home)
+    (finished_home.study("small").figures / "of-an-earlier-report.json").write_text("{}")
+    report = write_report("small", finished_home)
+    assert sorted(file.name for file in report.figures.iterdir()) == [
+        f"{name}.json" for name in ("curves", "history", "importances", "parallel-coordinates", "slices")
+    ]
+    assert all(len(plotly.io.read_json(file).data) > 0 for file in report.figures.iterdir())
+
+
+def test_the_answer_in_five_lines_is_markdown(finished_home: Home) -> None:
+    lines = write_report("small", finished_home).answer.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["- What", "- State", "- Chosen", "- Test", "- Protocol"]
+
+
 def test_state_is_done_only_by_the_last_summary(finished_home: Home) -> None:
     assert "State: done. 14 of 14 trials" in markdown("small", finished_home)
 
 
 def test_no_figure_offers_to_upload_its_data(finished_home: Home) -> None:
-    html = write_report("small", finished_home).read_text()
+    html = write_report("small", finished_home).html.read_text()
     assert html.count('"modeBarButtonsToRemove": ["sendChartToCloud"') == html.count('<div id="f') == 5
 
 
@@ -90,7 +116,7 @@ def test_study_whose_trials_all_failed_names_the_cause_and_how_often(home: Home,
     text = markdown("small", home)
     assert "State: failed: every trial did. 2 of 2 trials: 0 complete, 0 pruned, 2 failed" in text
     assert "| loss is nan at epoch 1, step 3. Lower \\<train.optimizer.lr\\> | 3 | t000, t001, baseline |" in text
-    assert "Lower &lt;train.optimizer.lr&gt;" in write_report("small", home).read_text()
+    assert "Lower &lt;train.optimizer.lr&gt;" in write_report("small", home).html.read_text()
 
 
 def test_two_trials_are_too_few_for_importances_and_still_make_a_report(home: Home, write: Write, study_text: str) -> None:
@@ -146,6 +172,17 @@ def test_the_papers_cell_stands_beside_ours_and_is_said_not_to_compare(home: Hom
     assert "| ours: proxy_anchor + SEE | honest |" in text
     assert "| PA + SEE (same loss), Table 1 | paper | 85.2 | 91.5 | 94.8 |" in text
     assert "they are not comparable" in text
+
+
+def test_a_winner_that_has_see_off_is_no_gain_of_see(home: Home, write: Write, study_text: str) -> None:
+    study = study_text.replace("search:\n", "search:\n  see.enabled: {choice: [true, false]}\n")
+    write(home, study, value=lambda spec, epoch: 0.5 if spec.see.enabled else 0.6 + 0.01 * epoch)
+    record, text = read_record("small", home), markdown("small", home)
+    assert record.result.see and record.result.off and not record.result.see.see_enabled
+    assert record.result.gain is None
+    assert f"The configuration that was chosen, {record.result.see.lineage}, has SEE off" in text
+    titles = {row_title(row) for row in record.planned if row.plan["phase"] == "final"}
+    assert titles == {f"final off {of}s{seed}" for of in ("", f"{record.result.see.lineage} ") for seed in (0, 1, 2)}
 
 
 def test_a_study_that_chose_on_the_test_classes_says_so(home: Home, write: Write, study_text: str) -> None:

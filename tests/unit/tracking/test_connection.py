@@ -1,16 +1,15 @@
 import base64
 import multiprocessing
 import sqlite3
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from see_tune.errors import SpecError, StudyError, TrackingError
+from see_tune.errors import SpecError, TrackingError
 from see_tune.home import Home
-from see_tune.tracking.connection import connect, store_uri, ui_command
+from see_tune.tracking.connection import connect, store_uri
 
 
 def open_store(root: Path, number: int) -> str:
@@ -69,25 +68,6 @@ def test_a_server_that_is_away_shows_at_the_first_call_and_not_before(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_ui_serves_this_home_to_this_machine_alone(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.mlflow_db.touch()
-    command = ui_command(home, port=5001)
-    assert command[0] == "env"
-    assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false" in command
-    assert command[command.index("--host") + 1] == "127.0.0.1"
-    assert command[command.index("--port") + 1] == "5001"
-    assert command[command.index("--backend-store-uri") + 1] == f"sqlite:///{tmp_path}/mlflow.db"
-    assert sys.executable in command
-
-
-def test_the_ui_of_an_empty_home_or_of_a_server_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="see-tune run"):
-        ui_command(Home(tmp_path))
-    with pytest.raises(SpecError, match="open http://host:5000"):
-        ui_command(Home(tmp_path), "http://host:5000")
-
-
 def ask_guarded_server(home: Home) -> str:
     """The `Authorization` that a server behind a login is sent."""
     sent: list[str] = []
@@ -123,8 +103,6 @@ def test_the_environments_server_is_the_default(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
     assert store_uri(Home(tmp_path), "auto") == "https://mlflow.example"
     assert store_uri(Home(tmp_path), "local") == f"sqlite:///{tmp_path}/mlflow.db"
-    with pytest.raises(SpecError, match="that server shows its own UI"):
-        ui_command(Home(tmp_path))
 
 
 @pytest.mark.parametrize("uri", ["https://me:secret@host", "databricks"])

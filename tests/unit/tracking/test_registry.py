@@ -1,13 +1,16 @@
+import multiprocessing
 import shutil
-import threading
 from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from see_tune.errors import StudyError
+from see_tune.home import Home
 from see_tune.tracking import registry
+from see_tune.tracking.connection import connect
 from see_tune.tracking.registry import (
     CHAMPION,
     Candidate,
@@ -19,13 +22,14 @@ from see_tune.tracking.registry import (
 )
 
 
+def copy_model(folder: Path, into: Path) -> Path:
+    shutil.copytree(folder, into / "model" / "artifacts" / "embedder")
+    return into / "model"
+
+
 @pytest.fixture
 def enter(client: MlflowClient, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registration]:
     """Registers a candidate from a run of its own; the pyfunc around its model has its own tests and takes seconds."""
-
-    def copy_model(folder: Path, into: Path) -> Path:
-        shutil.copytree(folder, into / "model" / "artifacts" / "embedder")
-        return into / "model"
 
     monkeypatch.setattr(registry, "save_pyfunc", copy_model)
 
@@ -167,13 +171,27 @@ def test_an_alias_set_from_a_stale_reading_is_put_right(enter, client, candidate
     assert not result.champion
 
 
-def test_two_studies_that_finish_together_promote_the_better_one(enter, client, candidate) -> None:
-    studies = [threading.Thread(target=enter, args=(candidate(value),)) for value in (0.3, 0.7, 0.5)]
-    for study in studies:
-        study.start()
-    for study in studies:
-        study.join()
+def enter_at_once(home: Home, candidate: Candidate, model_folder: Path, start: Barrier) -> None:
+    """What the driver of each of several studies does at its end; runs in a process of its own."""
+    registry.save_pyfunc = copy_model
+    client = connect(home, "local")
+    run_id = client.create_run("0").info.run_id
+    start.wait(60)
+    register_champion(client, candidate, model_folder=model_folder, run_id=run_id)
+
+
+def test_studies_that_finish_together_promote_the_best_one(home, client, candidate, model_folder) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["see_tune.tracking.registry", "mlflow.store.tracking.sqlalchemy_store"])
+    candidates, start = [candidate(value, study=f"study-{value}") for value in (0.3, 0.7, 0.5)], context.Barrier(3)
+    drivers = [context.Process(target=enter_at_once, args=(home, found, model_folder, start)) for found in candidates]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join(120)
+    assert [driver.exitcode for driver in drivers] == [0, 0, 0]
     versions = read_versions(client, candidate().dataset)
     assert len(versions) == 3
     (holder,) = [version for version in versions if "champion" in version.aliases]
     assert holder.candidate.validation == 0.7
+    assert holder.aliases == ("champion", "glyphnet-16")

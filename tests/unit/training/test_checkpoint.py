@@ -9,12 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from see_tune.errors import CheckpointError
-from see_tune.training.checkpoint import BEST_FILE, load_checkpoint, load_weights, save_checkpoint, save_weights
+from see_tune.training.checkpoint import (
+    BEST_FILE,
+    RANKS_FILE,
+    load_checkpoint,
+    load_ranks,
+    load_weights,
+    save_checkpoint,
+    save_ranks,
+    save_weights,
+)
 
 
 def state(epoch: int) -> dict[str, object]:
@@ -143,3 +153,21 @@ def test_absent_or_foreign_weights_are_an_error(tmp_path: Path) -> None:
     (tmp_path / BEST_FILE).write_bytes(b"something else")
     with pytest.raises(CheckpointError, match="no weights"):
         load_weights(tmp_path)
+
+
+def test_ranks_are_loaded_as_they_were_saved(tmp_path: Path) -> None:
+    labels, ranks = np.array([4, 4, 9]), np.array([1, 60_000, 0])
+    save_ranks(tmp_path / "trial", labels, ranks)
+
+    loaded = load_ranks(tmp_path / "trial")
+
+    assert loaded is not None
+    np.testing.assert_array_equal(loaded, [labels, ranks])
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut", b"\x80\x04\x95 a pickle"])
+def test_ranks_that_cannot_be_read_are_none(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / RANKS_FILE).write_bytes(content)
+
+    assert load_ranks(tmp_path) is None

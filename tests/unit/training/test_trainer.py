@@ -20,7 +20,7 @@ from see_tune.home import Home
 from see_tune.models import weights_hash
 from see_tune.results import EpochResult, TrialResult
 from see_tune.spec.models import SplitSpec, TrialSpec
-from see_tune.training.checkpoint import load_checkpoint
+from see_tune.training.checkpoint import load_checkpoint, load_ranks
 from see_tune.training.trainer import load_trained, train
 
 SpecMaker = Callable[..., TrialSpec]
@@ -112,6 +112,20 @@ def test_a_final_training_meets_the_test_classes_once(spec_of: SpecMaker, home: 
     assert [any(name.startswith(("test/", "val/")) for name in epoch.metrics) for epoch in result.epochs] == [False, True]
     assert result.best_value == result.epochs[-1].metrics["test/recall_at_1"]
     assert (result.facts["train_classes"], result.facts["queries"]) == ("10", "24")
+
+
+def test_a_final_training_leaves_the_ranks_that_its_recall_is_made_of(spec_of: SpecMaker, home: Home, tmp_path: Path) -> None:
+    spec = spec_of().model_copy(update={"split": SplitSpec(kind="test"), "stop_epoch": 1})
+
+    (epoch,) = train(spec, home=home, folder=tmp_path / "final").epochs
+    train(spec_of(train__epochs=1), home=home, folder=tmp_path / "search")
+
+    found = load_ranks(tmp_path / "final")
+    assert found is not None
+    labels, ranks = found
+    assert (len(labels), len(set(labels.tolist()))) == (24, 4)
+    assert (ranks == 1).mean() == pytest.approx(epoch.metrics["test/recall_at_1"])
+    assert load_ranks(tmp_path / "search") is None
 
 
 def test_the_papers_protocol_is_named_after_the_test_classes(spec_of: SpecMaker, home: Home) -> None:
