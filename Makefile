@@ -1,17 +1,23 @@
 # make demo   the embedded default search, from nothing          make test    all tests that need no cluster
 # make check  ruff, mypy, import-linter                          make bench   speed, as ratios in one run
+# make cluster-test   the composed cluster, killed and cut off; needs a container engine. With ENGINE=SCRIPT, one is started for
+#                     it with `SCRIPT up` and stopped with `SCRIPT down`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test cluster-test check bench lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/see-tune run search_spaces/glyphs.yaml
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+cluster-test: $(INSTALLED)
+	$(if $(ENGINE),$(ENGINE) up)
+	$(BIN)/python -m pytest -m cluster tests/cluster; code=$$?; $(if $(ENGINE),$(ENGINE) down;) exit $$code
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

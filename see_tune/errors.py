@@ -5,7 +5,8 @@
     │   ├── SpecError           2  the YAML file, a --set, a flag
     │   ├── DatasetError        2  a dataset's root, layout, counts or images
     │   ├── WeightsError        2  a backbone's name or its weights
-    │   └── StudyError          2  a study that is locked, changed, absent or finished
+    │   ├── StudyError          2  a study that is locked, changed, absent or finished
+    │   └── ClusterError        2  a cluster that does not answer, refuses the token, or has nodes that cannot work
     ├── EvaluationError         1  embeddings that cannot be ranked (NaN, infinite, wrong shape)
     ├── CheckpointError         1  no good checkpoint where one must be
     ├── TrainingError           1  a trial that would fail again: NaN loss, collapse, out of memory at micro-batch 1
@@ -44,6 +45,10 @@ class WeightsError(UserError):
 
 class StudyError(UserError):
     """A study is locked by another process, was changed, does not exist, or is finished."""
+
+
+class ClusterError(UserError):
+    """A cluster does not answer, refuses the token, or has nodes that cannot do their work."""
 
 
 class EvaluationError(SeeTuneError):

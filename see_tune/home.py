@@ -5,6 +5,7 @@
 ├── cache/                      rendered glyphs, decoded images
 ├── test_looks.jsonl            every measurement on test classes
 ├── ui.log                      what the MLflow UI had to say
+├── orders/                     studies that a cluster was given and has not ended
 └── studies/<name>/
     ├── study.yaml              the spec as it was frozen
     ├── optuna.db               the one truth about trials; or optuna.journal, or storage.json with the database they lie in
@@ -119,6 +120,10 @@ class Home:
     @property
     def cache(self) -> Path:
         return self.root / "cache"
+
+    @property
+    def orders(self) -> Path:
+        return self.root / "orders"
 
     def study(self, name: str) -> StudyFolder:
         return StudyFolder(self.root / "studies" / name)

@@ -59,7 +59,7 @@ from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.training import load_trained, train_trial
 
 _DELIVERY_S = 60.0
-_NODES_S = 30.0  # workers of a cluster that has just been started may be a little late
+_NODES_S = 180.0  # after its head came back, a cluster's workers are late
 
 
 class Watcher(DeskListener):

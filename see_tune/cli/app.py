@@ -13,7 +13,22 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from see_tune.cli import best, compare, datasets, evaluate, export, index, report, run, studies, train, ui, validate
+from see_tune.cli import (
+    best,
+    compare,
+    datasets,
+    doctor,
+    evaluate,
+    export,
+    index,
+    report,
+    run,
+    studies,
+    submit,
+    train,
+    ui,
+    validate,
+)
 from see_tune.errors import SeeTuneError
 
 _INTERRUPTED = 130
@@ -48,6 +63,9 @@ app.command("list")(studies.list_studies)
 app.command("status")(studies.status)
 app.command("stop")(studies.stop)
 app.command("final")(studies.final)
+app.command("submit")(submit.submit)
+app.command("logs")(submit.logs)
+app.command("work", hidden=True)(submit.work)
 app.command("validate")(validate.validate)
 app.command("schema")(validate.schema)
 app.command("train")(train.train)
@@ -60,6 +78,7 @@ app.command("export")(export.export)
 app.command("index")(index.index)
 app.command("query")(index.query)
 app.command("ui")(ui.ui)
+app.command("doctor")(doctor.doctor)
 app.add_typer(datasets.commands, name="datasets")
 
 

@@ -29,3 +29,7 @@ Address = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option("--address", metavar="URL", help="Ask the cluster whose jobs API is there.", show_default=False),
+]

@@ -46,8 +46,7 @@ def run(
         raise typer.BadParameter(f"{until!r} is neither search nor final", param_hint="--until")
     if measure and not dry_run:
         raise typer.BadParameter("it belongs to --dry-run: see-tune run FILE --dry-run --measure", param_hint="--measure")
-    overrides = [*(set_ or []), *([f"study={name}"] if name else []), *([f"budget.trials={trials}"] if trials else [])]
-    loaded = load_study(file, overrides=[*overrides, *(_SMOKE if smoke else ())])
+    loaded = load_study(file, overrides=[*overridden(set_, name, trials), *(_SMOKE if smoke else ())])
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if dry_run:
@@ -58,6 +57,11 @@ def run(
     if smoke:
         return _smoke(loaded, find_home(home), address, as_json=as_json)
     return _run(loaded, find_home(home), until, address, fresh=fresh, as_json=as_json)
+
+
+def overridden(set_: list[str] | None, name: str | None, trials: int | None) -> list[str]:
+    """The file's keys that the command line states, as `--set` would."""
+    return [*(set_ or []), *([f"study={name}"] if name else []), *([f"budget.trials={trials}"] if trials else [])]
 
 
 def _smoke(loaded: Loaded, home: Home, address: str | None, *, as_json: bool) -> int:

@@ -6,11 +6,12 @@ import dataclasses
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from see_tune.cli.options import Address, AsJson, HomeFolder
+from see_tune.cli.options import Address, AsJson, ClusterAddress, HomeFolder
 from see_tune.errors import SeeTuneError
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune list`.", show_default=False)]
 
 
-def list_studies(home: HomeFolder = None, as_json: AsJson = False) -> None:
+def list_studies(home: HomeFolder = None, address: ClusterAddress = None, as_json: AsJson = False) -> int:
     """Every study of a home: its state, its trials, its best beside SEE off."""
+    if address is not None:
+        return ask_cluster(address, home, "list", *(["--json"] if as_json else []))
     from see_tune.home import find_home
     from see_tune.status import read_status
     from see_tune.studies import study_names
@@ -34,39 +37,62 @@ def list_studies(home: HomeFolder = None, as_json: AsJson = False) -> None:
             print(f"{name} cannot be read: {error}", file=sys.stderr)
     if as_json:
         print(json.dumps([dataclasses.asdict(status) for status in found], indent=2))
-        return
+        return 0
     if not study_names(at_home):
         print(f"no study in {at_home.root}; begin one: see-tune run search_spaces/glyphs.yaml")
     width = max((len(status.study) for status in found), default=0)
     for status in found:
         trials = f"{status.finished}/{status.trials}"
         print(f"{status.study:<{width}}  {status.dataset:<8} {status.state:<11} {trials:>8}   {_best_text(status)}".rstrip())
+    return 0
 
 
-def status(name: StudyName, home: HomeFolder = None, as_json: AsJson = False) -> None:
+def status(name: StudyName, home: HomeFolder = None, address: ClusterAddress = None, as_json: AsJson = False) -> int:
     """How a study stands, also while it runs; nothing of it is touched."""
+    if address is not None:
+        return ask_cluster(address, home, "status", name, *(["--json"] if as_json else []))
     from see_tune.home import find_home
     from see_tune.status import read_status
 
     found = read_status(find_home(home), name)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
-        return
+        return 0
     for line in status_lines(found, now=time.time()):
         print(line)
+    return 0
 
 
-def stop(name: StudyName, home: HomeFolder = None) -> None:
+def stop(name: StudyName, home: HomeFolder = None, address: ClusterAddress = None) -> int:
     """End a running study gracefully: trials end their epoch and go back into the queue. Returns when it has ended."""
-    from see_tune.holding import ask_to_stop, wait_until_free
+    if address is not None:
+        return ask_cluster(address, home, "stop", name)
+    from see_tune.cluster import drop
+    from see_tune.holding import ask_to_stop, holder_of, wait_until_free
     from see_tune.home import find_home
     from see_tune.studies import existing_study
 
-    folder = existing_study(find_home(home), name)
+    at_home = find_home(home)
+    folder = existing_study(at_home, name)
+    if drop(name, at_home) and holder_of(folder) is None:
+        print(f"{name} was not running; a head that comes back leaves it alone now")
+        return 0
     holder = ask_to_stop(folder)
     print(f"{name} ({holder}) was asked to stop; its trials end their epoch first", flush=True)
     wait_until_free(folder, holder)
     print(f"{name} has stopped; it continues with: see-tune run {folder.spec_file} --home {folder.root.parents[1]}")
+    return 0
+
+
+def ask_cluster(address: str, home: Path | None, *arguments: str) -> int:
+    """Have the command answered on the cluster, over the home there; returns its exit code."""
+    from see_tune.cluster import Cluster
+
+    if home is not None:
+        raise typer.BadParameter("a cluster has its own home; leave one of --home and --address out", param_hint="--home")
+    output, code = Cluster(address).ask(arguments)
+    print(output, end="")
+    return code
 
 
 def final(name: StudyName, home: HomeFolder = None, address: Address = None, as_json: AsJson = False) -> int:

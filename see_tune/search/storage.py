@@ -1,6 +1,7 @@
 """The Optuna storage of a study, wherever it lies: sqlite or a journal in the study's folder, or a Postgres server.
 
     open_storage   for the driver, which holds the study's lock: created where it is absent, and patient
+    reach          whether there is one
     view_storage   for everyone who looks: nothing is created, migrated or locked, and a driver may be writing
 
 A server that goes away for a while (a restart, a network that flickers) or a disk that is full costs a pause and no trial:

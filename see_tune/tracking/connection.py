@@ -61,6 +61,23 @@ def connect(home: Home, uri: str) -> MlflowClient:
     return MlflowClient(tracking_uri=store_uri(home, uri), registry_uri=store_uri(home, uri))
 
 
+def answers(home: Home, uri: str) -> str:
+    """What a tracking server says to the login that would be used, in a word or two.
+
+    Raises: TrackingError where it is away or refuses.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        connect(home, uri).search_experiments(max_results=1)
+    except MlflowException as error:
+        raise TrackingError(
+            f"{uri} is away or refuses: {' '.join(str(error).split())[:300]}; its login is MLFLOW_TRACKING_USERNAME with "
+            f"{TRACKING_PASSWORD} or {TRACKING_PASSWORD}_FILE, or stands in ~/.mlflow/credentials"
+        ) from error
+    return "reached, and lets us in"
+
+
 def silence() -> None:
     """Keep mlflow off the network and off the terminal; its log lines go to the handlers the program has, if it has any."""
     for name, value in _ENVIRONMENT.items():
