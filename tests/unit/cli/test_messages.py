@@ -17,7 +17,7 @@ PROJECT = PACKAGE.parent
 FOREIGN_COMMANDS = re.compile(r"(mlflow (ui|server|models)|pip install|python|docker|optuna-dashboard|ray \w+)\b[^;`\n]*")
 BLOCKS = {name for name in schemas() if any(other.startswith(f"{name}.") for other in schemas())}
 PACKAGES = {"loss"}  # `loss.backward()` in a docstring is torch's
-FOREIGN_FLAGS = {"--host", "--port", "--workers", "--backend-store-uri", "--artifacts-destination", "--strict"}
+FOREIGN_FLAGS = {"--host", "--port", "--workers", "--backend-store-uri", "--artifacts-destination", "--query-gpu", "--strict"}
 MISSPELT_ON_PURPOSE = {"see.n_agu"}  # the example of a misspelt key
 
 
