@@ -1,9 +1,10 @@
-"""A real Postgres, for whoever needs one."""
+"""A real Postgres for whoever needs one, and a Ctrl-C that reaches what the tests start."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -13,6 +14,12 @@ from pathlib import Path
 import pytest
 
 PASSWORD = "not-in-any-file-of-a-study"
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background has them, and every process they start, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Postgres:
