@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import optuna
@@ -91,12 +92,13 @@ class Hosts:
 
     def down(self) -> None:
         for process in self._started:
-            with process:
+            with process, suppress(ProcessLookupError):  # those that ended by themselves
                 os.killpg(process.pid, signal.SIGKILL)
         for host in (*ADDRESSES, SWITCH):
             pids = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True, check=False).stdout.split()
             for pid in pids:  # Ray's processes leave the group they were started in
-                os.kill(int(pid), signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", host], capture_output=True, check=False)
 
     def link(self, host: str, state: str) -> None:
