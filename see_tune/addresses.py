@@ -25,6 +25,7 @@ STORAGE_PASSWORD = "SEE_TUNE_STORAGE_PASSWORD"
 TRACKING_PASSWORD = "MLFLOW_TRACKING_PASSWORD"
 
 _STORAGES = "auto, local (sqlite), journal, or postgresql+psycopg://USER@HOST[:PORT]/DATABASE"
+_FILE_STORES = ("sqlite:", "file:")
 _TRACKINGS = "auto, local, or the http(s)://HOST:PORT of an MLflow server"
 
 
@@ -83,9 +84,14 @@ def secret(name: str) -> str | None:
 def find_tracking(stated: str) -> str:
     """The tracking server that is meant: the stated one; for ``auto`` MLFLOW_TRACKING_URI, else ``local``.
 
+    A variable that names a file (``sqlite:``, ``file:``) names no server: mlflow itself sets it so in a process that calls
+    ``mlflow.set_tracking_uri`` to load a champion, and the next study of that process is to go on as before.
+
     Raises: SpecError where neither names one that can be used.
     """
     if stated == AUTO:
+        if os.environ.get(TRACKING_VARIABLE, "").startswith(_FILE_STORES):
+            return LOCAL
         return _from_environment(TRACKING_VARIABLE, check_tracking, "tracking.uri")
     try:
         return check_tracking(stated)

@@ -72,6 +72,12 @@ def test_environment_is_the_default_and_no_more(folder: StudyFolder, monkeypatch
     assert (find_tracking("auto"), find_tracking("local")) == ("http://mlflow:5000", "local")
 
 
+@pytest.mark.parametrize("store", ["sqlite:////home/me/runs/mlflow.db", "file:./mlruns"])
+def test_environment_that_names_a_file_names_no_server(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    assert find_tracking("auto") == "local"
+
+
 def test_environment_that_cannot_be_used_is_named(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEE_TUNE_STORAGE", "mysql://me@db/x")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "databricks")
