@@ -70,9 +70,11 @@ def test_study_is_submitted_and_followed_through_https(tls: Stack) -> None:
 
     refused = tls.see_tune("list", "--address", address, token=False)
     submitted = tls.see_tune("submit", "search_spaces/cars.yaml", "--address", address)
-    followed = tls.see_tune("logs", "cars", "--follow", "--address", address)
+    followed = tls.see_tune("logs", "cars-deit128", "--follow", "--address", address)
 
     assert refused.returncode == 2
     assert submitted.returncode == 0, submitted.stderr
-    assert "see-tune: " in followed.stdout and "/data/cars" in followed.stdout  # a study whose dataset is not there ends at once
+    assert "see-tune: " in followed.stdout and "/data/cars" in followed.stdout, (
+        followed.stderr
+    )  # a study whose dataset is not there ends at once
     assert "cars" not in tls.in_service("head", "ls", "/studies/orders")
