@@ -74,7 +74,6 @@ def test_study_is_submitted_and_followed_through_https(tls: Stack) -> None:
 
     assert refused.returncode == 2
     assert submitted.returncode == 0, submitted.stderr
-    assert "see-tune: " in followed.stdout and "/data/cars" in followed.stdout, (
-        followed.stderr
-    )  # a study whose dataset is not there ends at once
+    # A study whose dataset is not there ends at once.
+    assert "see-tune: " in followed.stdout and "/data/cars" in followed.stdout, followed.stderr
     assert "cars" not in tls.in_service("head", "ls", "/studies/orders")
