@@ -13,10 +13,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from see_tune.spec.models import TrialSpec
 from see_tune.training.parts import make_loss, make_model, make_preprocessing, make_state, pick_device
@@ -74,9 +79,36 @@ def timed_step(state: TrainingState, images: Tensor, labels: Tensor) -> tuple[fl
 
 
 def peak_mb(state: TrainingState, images: Tensor, labels: Tensor) -> float:
-    torch.cuda.reset_peak_memory_stats()
-    state.step(images, labels, 1)
-    return torch.cuda.max_memory_allocated() / 2**20
+    """The most memory that one step holds at a time, in MiB: on CUDA of all tensors, on a CPU beyond those before the step."""
+    if state.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        state.step(images, labels, 1)
+        return torch.cuda.max_memory_allocated() / 2**20
+    with _LiveTensors() as live:
+        state.step(images, labels, 1)
+    return live.peak / 2**20
+
+
+class _LiveTensors(TorchDispatchMode):
+    """Bytes of the tensors made while it is entered: how many live now, and the most at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: dict[int, int] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(
+        self, operator: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = operator(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                if (key := storage._cdata) not in self._live:
+                    self._live[key] = storage.nbytes()
+                    weakref.finalize(storage, self._live.pop, key, None)
+        self.peak = max(self.peak, sum(self._live.values()))
+        return result
 
 
 def measure(case: Case, device: torch.device, pairs: int) -> None:
@@ -95,12 +127,11 @@ def measure(case: Case, device: torch.device, pairs: int) -> None:
     ratio = statistics.median(with_see[0] / without[0] for without, with_see in times)
     without, with_see = (statistics.median(pair[side][0] for pair in times) for side in (0, 1))
     print(f"{case.name}: {without:.1f} ms without SEE, {with_see:.1f} with: {ratio:.3f} x (at most {case.at_most})")
+    memory = [peak_mb(state, images, labels) for state in (off, on)]
+    print(f"  peak memory {memory[0]:.1f} MiB, {memory[1] - memory[0]:+.1f} with SEE")
     if device.type == "cuda":
         hosts = [statistics.median(pair[side][1] for pair in times) for side in (0, 1)]
-        memory = [peak_mb(state, images, labels) for state in (off, on)]
-        print(
-            f"  host {hosts[0]:.1f} ms, {hosts[1]:.1f} with SEE; peak {memory[0]:.0f} MB, {memory[1] - memory[0]:+.0f} with SEE"
-        )
+        print(f"  the host's part {hosts[0]:.1f} ms, {hosts[1]:.1f} with SEE")
 
 
 def main() -> None:
