@@ -17,12 +17,12 @@ from see_tune.data import read_table
 from see_tune.data.inspection import find_undecodable
 from see_tune.data.splits import split_table
 from see_tune.data.table import ImageTable
-from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError, WeightsError
+from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError
 from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
 from see_tune.mounts import network_file_system
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
-from see_tune.training.parts import make_model, make_preprocessing
+from see_tune.training.parts import exact_micro_batch, make_model, make_preprocessing
 
 _CHECKPOINT_ROOM = 2 * 2**30
 
@@ -132,15 +132,23 @@ def _refuse_undecodable(table: ImageTable, home: Home, progress: Callable[[int, 
         )
 
 
-def _wrong_model(trial: TrialSpec) -> Iterator[WeightsError]:
-    """An unknown backbone, or weights that are absent or do not fit: the model is built once, as a trial would build it.
+def _wrong_model(trial: TrialSpec) -> Iterator[UserError]:
+    """An unknown backbone, weights that are absent or do not fit, images too small for it, a micro-batch that is not exact.
+
+    The model is built once, as a trial would build it.
 
     Pretrained weights are fetched from the hub here, once, so that no trial has to.
     """
+    preprocessing = make_preprocessing(trial)
     try:
-        make_model(trial, make_preprocessing(trial), weights=trial.model.weights)
-    except WeightsError as error:
+        exact_micro_batch(trial, make_model(trial, preprocessing, weights=trial.model.weights))
+    except UserError as error:
         yield error
+    except RuntimeError as error:  # timm's and torch's own, of sizes that do not go together
+        yield SpecError(
+            f"model.backbone {trial.model.backbone} cannot be built for images of {preprocessing.image_size} px ({error}); "
+            "set data.image_size: auto, or a larger one"
+        )
 
 
 def _short_of_gpus(study: StudySpec, gpus: Mapping[str, int]) -> SpecError | None:

@@ -259,6 +259,8 @@ def load_backbone(backbone: nn.Module, file: Path) -> None:
                 if key in theirs and theirs[key].shape != value.shape
             ),
         ),
+        *_name_keys("of another kind", (key for key in ours.keys() & theirs if _is_of_another_kind(theirs[key], ours[key]))),
+        *_name_keys("not finite", (key for key in ours.keys() & theirs if not theirs[key].to_dense().isfinite().all())),
     ]
     if faults:
         raise WeightsError(
@@ -266,6 +268,11 @@ def load_backbone(backbone: nn.Module, file: Path) -> None:
             "classifier's left out of account. Choose the model.backbone that the file was saved from."
         )
     backbone.load_state_dict(theirs)
+
+
+def _is_of_another_kind(theirs: Tensor, ours: Tensor) -> bool:
+    """Whether loading would cut digits off or drop a part: whole or complex numbers for floats, a layout of its own."""
+    return theirs.layout != ours.layout or theirs.is_complex() or theirs.is_floating_point() != ours.is_floating_point()
 
 
 def weights_hash(model: nn.Module) -> str:
@@ -316,8 +323,13 @@ def _read_weights(file: Path) -> Mapping[str, Tensor]:
     for wrapper in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, Mapping):
         raise WeightsError(f"model.weights {file} holds no state dict. Valid: a mapping of names to tensors.")
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise WeightsError(
+                f"model.weights {file} holds no state dict: {key!r} is {type(value).__name__}. Valid: names with tensors."
+            )
     return content
 
 

@@ -111,14 +111,18 @@ def split(
     for part in ("train", "validation", "test"):
         rows = table.rows(part)
         print(f"{part:<11} {len(rows):>7} images in {len(set(table.labels[rows].tolist())):>5} classes")
-    print(f"{out}   use it: dataset: {{name: manifest, root: {out.resolve().parent}}}")
+    print(f"{out}   use it: dataset: {{name: manifest, root: {out.resolve()}}}")
 
 
 def _read(name: str, root: Path | None, home: Path | None, *, allow_partial: bool = False) -> ImageTable:
+    from see_tune.checks import unwritable
     from see_tune.data import read_table
     from see_tune.home import dataset_places, find_home
 
-    return read_table(name, places=dataset_places(name, root), cache=find_home(home).cache, allow_partial=allow_partial)
+    at_home = find_home(home)
+    if (unfit := unwritable(at_home.root)) is not None:
+        raise unfit
+    return read_table(name, places=dataset_places(name, root), cache=at_home.cache, allow_partial=allow_partial)
 
 
 def _check_lines(found: TableCheck) -> list[str]:

@@ -94,7 +94,10 @@ def read_table(
     if entry.embedded:
         table: ImageTable = read(cache=cache, seed=seed)
     else:
+        from see_tune.data.table import check_disjoint
+
         table = read(_find_root(name, places), allow_partial=allow_partial)
+        check_disjoint(table)
     if classes is not None:
         from see_tune.data.table import take_classes
 

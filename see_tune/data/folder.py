@@ -12,7 +12,7 @@ from pathlib import Path
 
 from see_tune.data import DATASETS
 from see_tune.data.annotations import entries, subfolders, unknown_layout
-from see_tune.data.table import TEST, TRAIN, VALIDATION, ImageTable, build_table, check_disjoint
+from see_tune.data.table import TEST, TRAIN, VALIDATION, ImageTable, build_table
 from see_tune.errors import DatasetError
 
 LAYOUTS = (
@@ -37,7 +37,7 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
     """The pictures under `root`, sorted by split folder, class and name.
 
     Raises:
-        DatasetError: no classes, a class without an image, unreadable folders, or a class on two sides of a split.
+        DatasetError: no classes, a class without an image, or unreadable folders.
     """
     parts = _parts(root)
     paths: list[str] = []
@@ -47,7 +47,7 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
     gallery: list[bool] = []
     for part in parts:
         for folder in subfolders(part.folder):
-            images = list_images(folder)
+            images = list_images(folder, inside=(root.resolve(), part.folder.resolve()))
             if not images:
                 raise DatasetError(
                     f"class folder {folder} holds no image ({', '.join(sorted(IMAGE_ENDINGS))}). Put images there, "
@@ -60,29 +60,37 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
             gallery += [part.gallery] * len(images)
     if not paths:
         raise unknown_layout("a dataset of one's own", root, LAYOUTS, DATASETS["folder"].source)
-    table = build_table("folder", root, paths, classes, split, query=query, gallery=gallery)
-    return check_disjoint(table)
+    return build_table("folder", root, paths, classes, split, query=query, gallery=gallery)
 
 
-def list_images(folder: Path) -> list[Path]:
+def list_images(folder: Path, inside: tuple[Path, ...] = ()) -> list[Path]:
     """The image files in `folder` and below, by their endings, sorted, without hidden ones.
 
+    inside: the folders around it, resolved.
+
     Raises:
-        DatasetError: a folder can't be listed.
+        DatasetError: a folder can't be listed, or a link leads back to a folder around it.
     """
+    here = folder.resolve()
+    if here in inside:
+        raise DatasetError(f"{folder} is a link to {here}, which it lies in: all would count twice; remove the link")
     images = []
     for entry in entries(folder):
         if entry.is_dir():
-            images += list_images(entry)
+            images += list_images(entry, (*inside, here))
         elif entry.suffix.lower() in IMAGE_ENDINGS:
             images.append(entry)
     return images
 
 
 def _parts(root: Path) -> list[_Part]:
-    found = {folder.name.lower(): folder for folder in subfolders(root)}
+    folders = subfolders(root)
+    found = {folder.name.lower(): folder for folder in folders}
     if "train" not in found:
         return [_Part(root, TRAIN)]
+    for folder in folders:
+        if found[folder.name.lower()] != folder:
+            raise DatasetError(f"{root} has both {folder.name} and {found[folder.name.lower()].name}; put them into one folder")
     parts = [_Part(found.pop("train"), TRAIN)]
     for name in ("validation", "val", "valid"):
         if name in found:

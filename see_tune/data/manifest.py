@@ -17,7 +17,7 @@ import numpy as np
 
 from see_tune.data.annotations import is_inside
 from see_tune.data.folder import read as read_folder
-from see_tune.data.table import SPLITS, TEST, TRAIN, VALIDATION, ImageTable, build_table, check_disjoint
+from see_tune.data.table import SPLITS, TEST, TRAIN, VALIDATION, ImageTable, build_table
 from see_tune.errors import DatasetError
 
 LAYOUTS = ("a CSV file, or ROOT/manifest.csv, with path,label[,split][,is_query][,is_gallery]; paths relative to its folder",)
@@ -33,14 +33,13 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
 
     Raises:
         DatasetError: no such file, columns that are missing or unknown, an empty or repeated path, a path outside of the
-        CSV's folder,
-            an unknown split, or a class on two sides of a split.
+            CSV's folder, or an unknown split.
     """
     file = root / "manifest.csv" if root.is_dir() else root
     rows = _read_rows(file)
     paths = [PurePosixPath(row["path"].replace("\\", "/")).as_posix() for row in rows.values()]
     _check_paths(file, list(rows), paths)
-    table = build_table(
+    return build_table(
         "manifest",
         file.parent,
         paths,
@@ -49,7 +48,6 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
         query=[_choice(where, row, "is_query", _BOOLEANS, True) for where, row in rows.items()],
         gallery=[_choice(where, row, "is_gallery", _BOOLEANS, True) for where, row in rows.items()],
     )
-    return check_disjoint(table)
 
 
 def write_split_manifest(root: Path, out: Path, *, seed: int = 0, fractions: tuple[float, float] = (0.2, 0.3)) -> ImageTable:
@@ -59,7 +57,8 @@ def write_split_manifest(root: Path, out: Path, *, seed: int = 0, fractions: tup
     fractions: the parts of the classes that become validation and test classes; each gets at least two.
 
     Raises:
-        DatasetError: too few classes, `root` has splits already, or `out` does not lie in `root` or in a folder above it.
+        DatasetError: too few classes, `root` has splits already, `out` does not lie in `root` or in a folder above it or
+            cannot be written, or a name does not survive a manifest (blanks at its ends, a backslash).
         ValueError: fractions that leave no training classes.
     """
     table = read_folder(root.resolve())
@@ -72,13 +71,33 @@ def write_split_manifest(root: Path, out: Path, *, seed: int = 0, fractions: tup
             "so that both move together"
         )
     split = _draw_splits(table, seed, fractions)
-    with out.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("path", "label", "split"))
-        for row, label in enumerate(table.labels):
-            name = table.class_names[label]
-            writer.writerow((table.file(row).relative_to(base).as_posix(), name, split[name]))
+    files = [table.file(row).relative_to(base).as_posix() for row in range(len(table.labels))]
+    names = [table.class_names[label] for label in table.labels]
+    unfinished = out.resolve().with_name(f".{out.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows(
+                [("path", "label", "split"), *((f, n, split[n]) for f, n in zip(files, names, strict=True))]
+            )
+        _check_survives(read(unfinished), files, names)
+        unfinished.replace(out.resolve())
+    except OSError as error:
+        raise DatasetError(
+            f"--out {out} cannot be written ({error.strerror or error}); name a file in a folder of yours"
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return read(out.resolve())
+
+
+def _check_survives(table: ImageTable, files: list[str], names: list[str]) -> None:
+    """Raises: DatasetError where the manifest, read back, names another file or class than was written."""
+    for row, (file, name) in enumerate(zip(files, names, strict=True)):
+        if (table.paths[row], table.class_names[table.labels[row]]) != (file, name):
+            raise DatasetError(
+                f"{file!r} of class {name!r} would be another in a manifest, which knows no blanks at the ends of a name and no "
+                "backslash; rename it"
+            )
 
 
 def _draw_splits(table: ImageTable, seed: int, fractions: tuple[float, float]) -> dict[str, str]:
@@ -141,7 +160,7 @@ def _check_columns(file: Path, columns: object) -> None:
 def _check_paths(file: Path, wheres: list[str], paths: list[str]) -> None:
     first: dict[str, str] = {}
     for where, path in zip(wheres, paths, strict=True):
-        if path == "." or not is_inside(path):
+        if path == "." or "\0" in path or not is_inside(path):
             raise DatasetError(
                 f"{where}: path {path!r} does not stay in {file.parent}. Paths are relative to the CSV's folder, without .."
             )

@@ -103,7 +103,16 @@ def build_table(
     files: list[str] | None = None,
     notes: tuple[str, ...] = (),
 ) -> ImageTable:
-    """An ImageTable from one list a column; `classes` are names, numbered in the order they first appear."""
+    """An ImageTable from one list a column; `classes` are names, numbered in the order they first appear.
+
+    Raises:
+        DatasetError: a name is no text.
+    """
+    for text in (*paths, *dict.fromkeys(classes)):
+        if not _is_text(text):
+            raise DatasetError(
+                f"{root}: the name {text!r} is no UTF-8 text, which no manifest can hold; rename that file or folder"
+            )
     numbers = {label: number for number, label in enumerate(dict.fromkeys(classes))}
     everywhere = [True] * len(paths)
     return ImageTable(
@@ -118,6 +127,15 @@ def build_table(
         files=None if files is None or files == paths else tuple(files),
         notes=notes,
     )
+
+
+def _is_text(name: str) -> bool:
+    """False for what the operating system handed out undecoded."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def take_classes(table: ImageTable, count: int, seed: int) -> ImageTable:
@@ -139,12 +157,8 @@ def take_classes(table: ImageTable, count: int, seed: int) -> ImageTable:
     return table.take(np.flatnonzero(np.isin(table.labels, kept)).astype(np.int64))
 
 
-def check_disjoint(table: ImageTable) -> ImageTable:
-    """The table, if no class is on two sides of a split.
-
-    Raises:
-        DatasetError: one is.
-    """
+def check_disjoint(table: ImageTable) -> None:
+    """Raises: DatasetError where a class is on two sides of the split."""
     sides = [(split, np.unique(table.labels[table.rows(split)])) for split in SPLITS]
     for position, (first, ones) in enumerate(sides):
         for second, others in sides[position + 1 :]:
@@ -156,4 +170,3 @@ def check_disjoint(table: ImageTable) -> ImageTable:
                     "give each class one "
                     "split; see-tune datasets split draws one for a folder of classes"
                 )
-    return table

@@ -77,7 +77,7 @@ class SEELoss(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if gradient not in get_args(Gradient) or lambda_ < 0 or n_aug < 1:
+        if gradient not in get_args(Gradient) or not lambda_ >= 0 or n_aug < 1:
             raise SpecError(
                 f"SEELoss(n_aug={n_aug}, lambda_={lambda_}, gradient={gradient!r}): n_aug is 1 or more, lambda_ 0 or more, and "
                 f"gradient one of {', '.join(get_args(Gradient))}"

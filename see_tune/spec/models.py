@@ -90,7 +90,7 @@ class ModelSpec(Part):
 
 def _loss_block(name: str) -> type[Part]:
     fields: dict[str, Any] = {
-        key: (_loss_parameter(value), Field(value, description=f"{key} of {name}"))
+        key: (_loss_parameter(key, value), Field(value, description=f"{key} of {name}"))
         for key, value in LOSSES[name].defaults.items()
     }
     return create_model(
@@ -98,8 +98,12 @@ def _loss_block(name: str) -> type[Part]:
     )
 
 
-def _loss_parameter(default: float | int | bool) -> Any:
-    return bool if isinstance(default, bool) else Annotated[type(default), Field(ge=0)]
+def _loss_parameter(name: str, default: float | int | bool) -> Any:
+    """A margin or a threshold may be 0; a scale, a temperature or a count of 0 is no loss any more."""
+    if isinstance(default, bool):
+        return bool
+    bound = Field(ge=0) if name in ("margin", "base", "la") else Field(ge=1) if isinstance(default, int) else Field(gt=0)
+    return Annotated[type(default), bound]
 
 
 _LossName = Literal[tuple(LOSSES)]  # type: ignore[valid-type]
@@ -271,6 +275,27 @@ class TrialSpec(Part):
                 f"see.n_aug {self.see.n_aug} does not fit model.embedding_dim {self.model.embedding_dim}: "
                 f"n + 1 centres of a regular simplex span n dimensions of the proxy's null space, so n_aug is at most "
                 f"embedding_dim - 1 = {self.model.embedding_dim - 1}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_holds_a_class(self) -> Self:
+        if (self.train.images_per_class or 1) > self.train.batch_size:
+            raise RuleError(
+                "train.images_per_class",
+                f"train.images_per_class {self.train.images_per_class} does not fit into train.batch_size "
+                f"{self.train.batch_size}: a batch holds so many images of each of its classes; lower it, or raise batch_size",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_holds_a_batch(self) -> Self:
+        memory = self.loss.parameters.get("memory_size")
+        if memory is not None and memory < self.train.batch_size:
+            raise RuleError(
+                f"loss.{self.loss.name}.memory_size",
+                f"loss.{self.loss.name}.memory_size {memory} is smaller than train.batch_size {self.train.batch_size}: it "
+                "holds one batch at least; raise it, or lower batch_size",
             )
         return self
 

@@ -127,11 +127,11 @@ def make_loss(spec: TrialSpec, num_classes: int) -> nn.Module:
     return SEELoss(loss, n_aug=spec.see.n_aug, lambda_=spec.see.lambda_, gradient=spec.see.gradient, generator=own_stream)
 
 
-def make_state(spec: TrialSpec, model: EmbeddingModel, loss: nn.Module, device: torch.device) -> TrainingState:
-    """The training at its start, on the device; seeds torch's global stream, which dropout draws from.
+def exact_micro_batch(spec: TrialSpec, model: EmbeddingModel) -> int:
+    """The images that are embedded at once.
 
     Raises:
-        SpecError: a micro-batch is asked for that would not be exact.
+        SpecError: so small a one would train another model.
     """
     micro_batch = spec.train.batch_size if spec.train.micro_batch == "auto" else spec.train.micro_batch
     if micro_batch < spec.train.batch_size and model.has_trained_batch_norm():
@@ -140,6 +140,16 @@ def make_state(spec: TrialSpec, model: EmbeddingModel, loss: nn.Module, device: 
             f"{spec.train.batch_size}, so parts of it would train another model. "
             "Set model.freeze_bn: true, or train.micro_batch: auto."
         )
+    return micro_batch
+
+
+def make_state(spec: TrialSpec, model: EmbeddingModel, loss: nn.Module, device: torch.device) -> TrainingState:
+    """The training at its start, on the device; seeds torch's global stream, which dropout draws from.
+
+    Raises:
+        SpecError: a micro-batch is asked for that would not be exact.
+    """
+    micro_batch = exact_micro_batch(spec, model)
     channels_last = device.type == "cuda" and not is_transformer(model)
     if spec.model.channels_last != "auto":
         channels_last = spec.model.channels_last

@@ -144,7 +144,7 @@ class _Trial:
             best_epoch=best[0] if best else None,
             best_value=best[1] if best else None,
             cause=cause if error else None,
-            traceback="".join(traceback.format_exception(error)) if error else None,
+            traceback="".join(traceback.format_exception(error)) if error and not isinstance(error, SeeTuneError) else None,
             device=device_name(self.device),
             facts=self.facts,
         )

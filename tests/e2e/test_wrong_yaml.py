@@ -37,6 +37,18 @@ def search(name: str, entry: str, key: str, says: str, rest: str = "", line: int
 
 
 TABLE = [
+    # What no loss or batch can be made of
+    after("a temperature of 0", "loss: {nsoftmax: {temperature: 0}}", "loss.nsoftmax.temperature", "above 0"),
+    after("no centers", "loss: {soft_triple: {centers_per_class: 0}}", "loss.soft_triple.centers_per_class", "at least 1"),
+    after(
+        "a class larger than a batch", "train: {batch_size: 90, images_per_class: 91}", "train.images_per_class", "does not fit"
+    ),
+    after(
+        "a memory smaller than a batch",
+        "loss: {name: multi_similarity_xbm, multi_similarity_xbm: {memory_size: 10}}\nsee: {enabled: false}",
+        "loss.multi_similarity_xbm.memory_size",
+        "smaller than train.batch_size",
+    ),
     # The file as YAML
     Wrong("empty", "# nothing\n", 1, "", "empty; a study needs at least study, dataset and search"),
     Wrong("a list", "- study\n", 1, "", "`key: value` lines"),

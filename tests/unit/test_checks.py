@@ -8,7 +8,7 @@ import pytest
 
 from see_tune import checks
 from see_tune.checks import preflight
-from see_tune.errors import StudyError, UserError
+from see_tune.errors import SpecError, StudyError, UserError
 from see_tune.home import Home
 from see_tune.spec.load import parse_study, trial_values
 
@@ -21,8 +21,8 @@ search: {see.n_aug: {int: [1, 15]}}
 """
 
 
-def check(tmp_path: Path, more: str = "", **named: object) -> tuple[str, ...]:
-    spec = parse_study(STUDY + more, "study.yaml").spec
+def check(tmp_path: Path, more: str = "", overrides: tuple[str, ...] = (), **named: object) -> tuple[str, ...]:
+    spec = parse_study(STUDY + more, "study.yaml", overrides).spec
     return preflight(spec, trial_values(spec), Home(tmp_path), **named).notes  # type: ignore[arg-type]
 
 
@@ -59,3 +59,13 @@ def test_all_that_is_wrong_is_one_list(tmp_path: Path, on_nfs: None, monkeypatch
     lines = [line[4:].split(":")[0] for line in str(caught.value).splitlines()[1:]]
     assert lines == ["storage", "the environment's MLFLOW_TRACKING_URI", "node b", "resources.gpus"]
     assert "a has 0, b has 0" in str(caught.value)
+
+
+def test_a_micro_batch_that_is_not_exact_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"train\.micro_batch 10: .*freeze_bn"):
+        check(tmp_path, overrides=("train.micro_batch=10",))
+
+
+def test_images_too_small_for_the_backbone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"vit_tiny_patch16_224 cannot be built for images of 8 px.*data\.image_size"):
+        check(tmp_path, overrides=("data.image_size=8", "model.backbone=vit_tiny_patch16_224"))

@@ -249,6 +249,8 @@ def test_weights_from_a_file_are_the_backbones(tmp_path: Path) -> None:
             {"features__0__0__weight": torch.zeros(32, 3, 3, 3)},
             r"misshapen features\.0\.0\.weight \(32, 3, 3, 3\), expected \(32, 3, 5, 5\)",
         ),
+        ({"features__0__0__weight": torch.zeros(32, 3, 5, 5, dtype=torch.int64)}, r"of another kind features\.0\.0\.weight"),
+        ({"features__0__0__weight": torch.full((32, 3, 5, 5), torch.nan)}, r"not finite features\.0\.0\.weight"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_by_key(tmp_path: Path, changes: dict[str, Tensor | None], says: str) -> None:

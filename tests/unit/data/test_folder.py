@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from see_tune.data import read_table
 from see_tune.data.folder import read
 from see_tune.errors import DatasetError
 
@@ -49,9 +51,9 @@ def test_a_class_without_an_image_is_named(make_pictures: Make) -> None:
         read(root)
 
 
-def test_a_class_in_train_and_test_is_refused(make_pictures: Make) -> None:
-    with pytest.raises(DatasetError, match=r"1 classes are in train and in test \(first: 'a'\)"):
-        read(make_pictures("train/a/1.jpg", "test/a/2.jpg"))
+def test_a_class_in_train_and_test_is_refused(make_pictures: Make, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"in train and in test \(first: 'a'\)"):
+        read_table("folder", places=(make_pictures("train/a/1.jpg", "test/a/2.jpg"),), cache=tmp_path / "cache")
 
 
 def test_other_folders_beside_train_are_named(make_pictures: Make) -> None:
@@ -78,3 +80,30 @@ def test_an_unreadable_folder_is_named(make_pictures: Make, monkeypatch: pytest.
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(DatasetError, match=r"pictures can't be read \(Permission denied\)"):
         read(root)
+
+
+def test_a_link_to_a_folder_around_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c0").mkdir()
+    (tmp_path / "c0" / "a.png").touch()
+    (tmp_path / "c0" / "up").symlink_to(tmp_path)
+
+    with pytest.raises(DatasetError, match="remove the link"):
+        read(tmp_path)
+
+
+def test_two_folders_for_one_split_are_refused(tmp_path: Path) -> None:
+    for part in ("train", "Train"):
+        (tmp_path / part / f"c {part}").mkdir(parents=True)
+        (tmp_path / part / f"c {part}" / "a.png").touch()
+
+    with pytest.raises(DatasetError, match="has both"):
+        read(tmp_path)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/c\xff"))
+    folder.mkdir()
+    (folder / "a.png").touch()
+
+    with pytest.raises(DatasetError, match="no UTF-8 text"):
+        read(tmp_path)

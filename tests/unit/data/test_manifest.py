@@ -68,7 +68,6 @@ def test_a_byte_order_mark_and_crlf_ends_are_taken(tmp_path: Path) -> None:
         ("path,label\n1.jpg,a,b\n", ":2: as many fields as the header has columns"),
         ("path,label,split\n1.jpg,a,dev\n", ":2: split 'dev' is none of train, validation, test"),
         ("path,label,is_query\n1.jpg,a,maybe\n", ":2: is_query 'maybe' is none of 1, true"),
-        ("path,label,split\n1.jpg,a,train\n2.jpg,a,test\n", "1 classes are in train and in test"),
         ('path,label\n"1.jpg,a\n', "can't be read as CSV"),
     ],
 )
@@ -113,3 +112,26 @@ def test_a_folder_with_splits_is_not_split_again(make_pictures: Make) -> None:
     root = make_pictures("train/a/1.jpg", "test/b/1.jpg")
     with pytest.raises(DatasetError, match="has splits of its own"):
         write_split_manifest(root, root / "m.csv")
+
+
+@pytest.mark.parametrize("odd", ["c0/a\\b.png", " c9/a.png"])
+def test_a_name_that_a_manifest_would_change_is_refused_and_nothing_is_written(odd: str, tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"c{number}").mkdir()
+        (tmp_path / f"c{number}" / "a.png").touch()
+    (tmp_path / odd).parent.mkdir(exist_ok=True)
+    (tmp_path / odd).touch()
+
+    with pytest.raises(DatasetError, match="rename it"):
+        write_split_manifest(tmp_path, tmp_path / "manifest.csv")
+
+    assert not list(tmp_path.glob("*manifest*"))
+
+
+def test_a_manifest_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"c{number}").mkdir()
+        (tmp_path / f"c{number}" / "a.png").touch()
+
+    with pytest.raises(DatasetError, match="cannot be written"):
+        write_split_manifest(tmp_path, tmp_path / "c0")
