@@ -37,7 +37,7 @@ from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, check_storage, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
-from see_tune.search.nodes import Node, Resources, Watch, count_slots, has_left, share_out, wait_for_nodes
+from see_tune.search.nodes import Node, Resources, Watch, check_cores, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
@@ -144,7 +144,11 @@ def _run_on(nodes: Sequence[Node], loaded: Loaded, home: Home, until: Until, wat
         trial,
         home,
         gpus={node.host: node.gpus for node in nodes},
-        elsewhere=lambda: [*check_storage(folder, loaded.spec), *(check_nodes(nodes, trial, home) if nodes[0].id else ())],
+        elsewhere=lambda: [
+            *check_cores(loaded.spec.resources, nodes),
+            *check_storage(folder, loaded.spec),
+            *(check_nodes(nodes, trial, home) if nodes[0].id else ()),
+        ],
         progress=watcher.decoding,
     )
     for note in facts.notes:

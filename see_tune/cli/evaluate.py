@@ -23,6 +23,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Print Recall@k, MAP@R and R-precision on the test split; equals what the study reported for that model."""
+    from see_tune.data import dataset_layouts
     from see_tune.evaluation.neighbours import check_faiss
     from see_tune.home import find_home
     from see_tune.spec.models import DatasetSpec, SplitSpec
@@ -30,6 +31,8 @@ def evaluate(
     from see_tune.training.measure import measure_trained
 
     check_faiss()
+    if dataset is not None:
+        dataset_layouts(dataset)  # an unknown one is refused with those there are
     stored = open_model(model, find_home(home), tracking)
     own = stored.spec.dataset
     chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own
@@ -46,4 +49,11 @@ def evaluate(
         return
     print(f"{model} on the test classes of {chosen.name}")
     for name, value in found.items():
-        print(f"  {name:<26} {value:.0f}" if name.startswith("queries") else f"  {name:<26} {100 * value:.2f}")
+        print(f"  {name:<26} {_shown(name, value)}")
+
+
+def _shown(name: str, value: float) -> str:
+    """Counts whole, shares in percent, and the variance, which is no share, as it is."""
+    if name.startswith("queries"):
+        return f"{value:.0f}"
+    return f"{value:.4f}" if name == "embedding_variance" else f"{100 * value:.2f}"

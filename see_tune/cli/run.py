@@ -66,8 +66,11 @@ def overridden(set_: list[str] | None, name: str | None, trials: int | None) -> 
 
 def _smoke(loaded: Loaded, home: Home, address: str | None, *, as_json: bool) -> int:
     """The study in a home of its own inside the real one, so that the same disk is tried, and nothing of it is left."""
+    from see_tune.checks import unwritable
     from see_tune.home import find_home
 
+    if (unfit := unwritable(home.root)) is not None:
+        raise unfit
     home.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="smoke-", dir=home.root) as throw_away:
         code = _run(loaded, find_home(Path(throw_away)), "search", address, fresh=False, as_json=as_json)

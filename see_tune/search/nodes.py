@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from see_tune.errors import SpecError
 from see_tune.spec.models import ResourcesSpec
 
 _MOST_SHARES = 4  # trials without a GPU share a machine's cores among at most so many
@@ -62,6 +63,15 @@ def share_out(wanted: ResourcesSpec, nodes: Sequence[Node]) -> Resources:
     able = [node for node in nodes if node.cpus and (node.gpus >= gpus > 0 or not gpus)]
     cpus = min((_cores_a_trial(wanted, node, gpus, len(able)) for node in able), default=1)
     return Resources(cpus, gpus, count_slots(wanted, nodes, cpus, gpus))
+
+
+def check_cores(wanted: ResourcesSpec, nodes: Sequence[Node]) -> Iterator[SpecError]:
+    """Why no node takes a trial of so many cores, which would wait for ever."""
+    if wanted.cpus != "auto" and wanted.cpus > max(node.cpus for node in nodes):
+        machines = ", ".join(f"{node.host} has {node.cpus}" for node in nodes)
+        yield SpecError(
+            f"resources.cpus: a trial asks for {wanted.cpus} cores and {machines}; set resources.cpus: auto, or fewer"
+        )
 
 
 def _cores_a_trial(wanted: ResourcesSpec, node: Node, gpus: float, nodes: int) -> int:
