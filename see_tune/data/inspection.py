@@ -23,7 +23,7 @@ from PIL import Image
 
 from see_tune.data.loading import Images
 from see_tune.data.pixels import Pixels
-from see_tune.data.table import SPLITS, TEST, ImageTable
+from see_tune.data.table import SPLITS, TEST, TRAIN, ImageTable
 from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
 
@@ -142,9 +142,19 @@ def _problems(table: ImageTable, undecodable: tuple[str, ...], straddling: tuple
         yield f"{len(undecodable):,} of {len(table):,} images do not decode:{_listed(undecodable)}"
     if straddling:
         twins = [" = ".join(paths) for paths in straddling]
-        yield f"{len(straddling):,} pictures are both in training and in test, under different names:{_listed(twins)}"
-    if len(np.unique(table.labels[table.split != TEST])) < 2:
-        yield "there is one training class; a ranking needs at least 2, and 4 to hold some of them out"
+        yield f"{len(straddling):,} pictures are both in training and in test:{_listed(twins)}"
+    if (training := len(np.unique(table.labels[table.split == TRAIN]))) < 2:
+        yield f"training classes: {training}; a ranking needs at least 2, and 4 to hold some of them out"
+    test = table.split == TEST
+    if not test.any():
+        return
+    if len(np.unique(table.labels[test])) < 2:
+        yield "there is one test class: whatever is found is right, and Recall@k measures nothing"
+    queries, gallery = table.labels[test & table.is_query], table.labels[test & table.is_gallery]
+    if len(queries) == 0 or len(gallery) == 0:
+        yield f"the test split has {len(queries):,} queries and {len(gallery):,} gallery images; it needs both"
+    elif not np.isin(queries, gallery).any():
+        yield "no test query has a gallery image of its class, so that nothing can be found"
 
 
 def _listed(items: Sequence[str]) -> str:

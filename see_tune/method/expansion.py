@@ -96,7 +96,14 @@ def _check(embeddings: Tensor, proxies: Tensor, n_aug: int) -> None:
             f"embeddings of shape {tuple(embeddings.shape)} with proxies of shape {tuple(proxies.shape)}; both must be (B, D), "
             "a proxy for each embedding; pass proxies[labels]"
         )
+    if not embeddings.is_floating_point() or not proxies.is_floating_point():
+        raise SpecError(
+            f"embeddings of {embeddings.dtype} with proxies of {proxies.dtype}; both must be of a floating-point type; "
+            "pass embeddings.float()"
+        )
     dim = embeddings.shape[1]
+    if not isinstance(n_aug, int):
+        raise SpecError(f"n_aug {n_aug!r} is no whole number; it counts synthetic embeddings; pass an int")
     if not 1 <= n_aug <= dim - 1:
         raise SpecError(
             f"n_aug {n_aug} does not fit embeddings of dimension {dim}: n + 1 centres of a regular simplex span n dimensions of "

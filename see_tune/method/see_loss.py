@@ -64,7 +64,7 @@ class SEELoss(nn.Module):
         last_step: diagnostics of the last call, None before the first.
 
     Raises:
-        SpecError: the loss has no proxies.
+        SpecError: the loss has no proxies, or a setting means nothing with them.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class SEELoss(nn.Module):
                 f"SEELoss(n_aug={n_aug}, lambda_={lambda_}, gradient={gradient!r}): n_aug is 1 or more, lambda_ 0 or more, and "
                 f"gradient one of {', '.join(get_args(Gradient))}"
             )
-        proxies_of(loss)
+        dim = proxies_of(loss).shape[-1]
+        if n_aug > dim - 1 or not isinstance(n_aug, int):
+            raise SpecError(
+                f"SEELoss(n_aug={n_aug}): with proxies of dimension {dim} it is a whole number in 1..{dim - 1}; lower it"
+            )
         self.loss = loss
         self.n_aug = n_aug
         self.lambda_ = lambda_
@@ -102,8 +106,9 @@ class SEELoss(nn.Module):
         """
         if not 0 <= share <= 1:
             raise SpecError(f"share is {share}; it is a part of the mini-batch, in 0..1 (see `share_at`)")
-        # pytorch-metric-learning casts its proxies, for good, to the dtype it is given: half precision would round them.
-        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        # pytorch-metric-learning casts its proxies, for good, to the dtype it is given: half precision would round them, and a
+        # parameter of another type is no longer the optimiser's.
+        embeddings = embeddings.to(torch.promote_types(proxies_of(self.loss).dtype, torch.float32))
         loss_ml: Tensor = self.loss(embeddings, labels)
         own_proxies, own_cosines = find_own_proxies(embeddings, labels, proxies_of(self.loss))
         count = expanded_count(len(embeddings), share) if self.lambda_ > 0 else 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +21,16 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def table(make_pictures: Make) -> ImageTable:
-    """Two training classes of two images and one test class of three."""
-    paths = ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "c/2.jpg", "c/3.jpg"]
+    """Two training classes of two images, a test class of two and one of one."""
+    paths = ["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "c/2.jpg", "d/1.jpg"]
     return build_table("folder", make_pictures(*paths), paths, [path[0] for path in paths], ["train"] * 4 + ["test"] * 3)
 
 
 def test_a_sound_dataset_has_no_problems(table: ImageTable, tmp_path: Path) -> None:
     check = check_table(table, cache=tmp_path / "cache")
     assert check.problems == ()
-    assert (check.images, check.classes) == ({"train": 4, "validation": 0, "test": 3}, {"train": 2, "validation": 0, "test": 1})
-    assert (check.smallest, check.largest) == (("a", 2), ("c", 3))
+    assert (check.images, check.classes) == ({"train": 4, "validation": 0, "test": 3}, {"train": 2, "validation": 0, "test": 2})
+    assert (check.smallest, check.largest) == (("d", 1), ("a", 2))
 
 
 def test_every_image_that_does_not_decode_is_named_and_counted(table: ImageTable, tmp_path: Path) -> None:
@@ -48,9 +50,23 @@ def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table:
     assert "1 pictures are both in training and in test" in check.problems[0]
 
 
-def test_one_training_class_is_a_problem(make_pictures: Make, tmp_path: Path) -> None:
-    table = build_table("folder", make_pictures("a/1.jpg", "a/2.jpg"), ["a/1.jpg", "a/2.jpg"], ["a", "a"], ["train"] * 2)
-    assert "one training class" in check_table(table, cache=tmp_path / "cache").problems[0]
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"split": np.array(["train"] * 2 + ["validation"] * 2 + ["test"] * 3)}, "training classes: 1"),
+        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "one test class"),
+        ({"is_gallery": np.zeros(7, np.bool_)}, "3 queries and 0 gallery images"),
+        (
+            {"is_query": np.arange(7) < 6, "is_gallery": np.arange(7) == 6},
+            "no test query has a gallery image of its class",
+        ),
+    ],
+)
+def test_a_split_that_measures_nothing_is_a_problem(
+    table: ImageTable, tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    (problem,) = check_table(replace(table, **changes), cache=tmp_path / "cache").problems
+    assert says in problem
 
 
 def test_images_are_decoded_once_until_a_file_changes(table: ImageTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

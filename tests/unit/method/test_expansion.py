@@ -244,6 +244,14 @@ def test_more_centres_than_the_null_space_holds_are_refused(n: int) -> None:
         expand(z, w, n)
 
 
+def test_whole_number_embeddings_and_fractions_of_centres_are_refused() -> None:
+    z, w = draw_pairs(2, 16)
+    with pytest.raises(SpecError, match=r"torch\.int64"):
+        expand(z.long(), w, 4)
+    with pytest.raises(SpecError, match=r"2\.5 is no whole number"):
+        expand(z, w, 2.5)  # type: ignore[arg-type]
+
+
 def test_a_proxy_for_each_embedding_is_required() -> None:
     z, w = draw_pairs(4, 16)
     with pytest.raises(SpecError, match=r"shape \(4, 16\) with proxies of shape \(3, 16\)"):

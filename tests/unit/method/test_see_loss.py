@@ -164,9 +164,10 @@ def test_a_loss_without_proxies_is_refused(name: str) -> None:
         SEELoss(build(name), n_aug=4, lambda_=0.2)
 
 
-def test_half_precision_embeddings_leave_the_proxies_in_float32() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_embeddings_of_any_precision_leave_the_proxies_in_float32(dtype: torch.dtype) -> None:
     see, (z, labels) = SEELoss(build("proxy_anchor"), n_aug=4, lambda_=0.2), draw_batch()
-    loss = see(z.bfloat16(), labels, share=0.5)
+    loss = see(z.to(dtype), labels, share=0.5)
     assert loss.dtype == torch.float32
     assert proxies_of(see.loss).dtype == torch.float32
 
@@ -248,7 +249,9 @@ def test_smallest_angle_is_exact_for_near_twins() -> None:
     assert smallest_proxy_angle(twins).item() == pytest.approx(math.degrees(1e-3), rel=1e-3)
 
 
-@pytest.mark.parametrize("wrong", [{"gradient": "bogus"}, {"lambda_": -1.0}, {"n_aug": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"gradient": "bogus"}, {"lambda_": -1.0}, {"lambda_": math.nan}, {"n_aug": 0}, {"n_aug": 2.5}, {"n_aug": 1000}]
+)
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="SEELoss"):
         SEELoss(build("nsoftmax"), **{"n_aug": 4, "lambda_": 0.2, **wrong})
