@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,19 @@ def pytest_configure() -> None:
     """A shell that starts the tests in the background has them, and every process they start, ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Gives a port of 127.0.0.1 that nobody listens on, another at each call."""
+    return _free_port
 
 
 class Postgres:
@@ -34,9 +47,7 @@ class Postgres:
         self.password = PASSWORD
         self.password_file = folder / "password"
         self.password_file.write_text(f"{PASSWORD}\n")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = _free_port()
         self._as_user: Sequence[str] = ()
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._as_user = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")

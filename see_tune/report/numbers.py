@@ -11,8 +11,8 @@ def percent(share: float) -> str:
 
 
 def points(difference: float) -> str:
-    """``+7.4``"""
-    return f"{100 * difference:+.1f}"
+    """``+7.4``; ``+0.0`` for what rounds to it from below."""
+    return f"{100 * difference:+z.1f}"
 
 
 def with_spread(interval: Interval) -> str:

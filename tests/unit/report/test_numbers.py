@@ -26,6 +26,7 @@ def test_intervals_are_in_percent_and_points() -> None:
     assert with_spread(Interval(0.8322, 0.8004, 0.864)) == "83.2 ± 3.2"
     assert with_spread(Interval(0.8322, None, None)) == "83.2"
     assert gain_range(Interval(0.004, -0.001, 0.009)) == "+0.4 [-0.1, +0.9]"
+    assert gain_range(Interval(-0.0004, -0.0001, 0.0)) == "+0.0 [+0.0, +0.0]"  # no difference has no sign
 
 
 def test_names_settings_and_durations_are_short() -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,6 @@ from see_tune.errors import SpecError, StudyError, TrackingError, UserError
 from see_tune.home import Home
 from see_tune.tracking.connection import connect
 from see_tune.tracking.ui import serve_ui
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
 
 # As a console script starts: this folder is not on its path.
 ELSEWHERE = {**os.environ, "PYTHONPATH": str(Path(see_tune.__file__).parents[1])}
@@ -48,7 +40,7 @@ def group_of(pid: int) -> list[int]:
     return found
 
 
-def test_the_terminal_shows_the_address_and_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+def test_the_terminal_shows_the_address_and_ctrl_c_ends_every_process(tmp_path: Path, free_port: Callable[[], int]) -> None:
     connect(Home(tmp_path), "local").create_experiment("see-tune/mine", (tmp_path / "artifacts").as_uri())
     port = free_port()
     command = [sys.executable, "-P", "-m", "see_tune.cli.app", "ui", "--home", str(tmp_path), "--port", str(port)]
@@ -77,7 +69,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def test_a_ui_that_fails_shows_what_it_said(tmp_path: Path) -> None:
+def test_a_ui_that_fails_shows_what_it_said(tmp_path: Path, free_port: Callable[[], int]) -> None:
     home = Home(tmp_path)
     home.mlflow_db.write_text("no database")
     with pytest.raises(TrackingError, match=r"(?s)ended by itself \(exit code \d+\).*ui\.log:.*file is not a database"):
