@@ -120,6 +120,7 @@ class Delivery:
         elif run.info.status != "RUNNING":
             client.update_run(run.info.run_id, status="RUNNING")
         self._run_ids[body["lineage"]] = run.info.run_id
+        _log_dataset(client, run.info.run_id, body["tags"])
         return _Batch(params={key: value for key, value in body["params"].items() if key not in run.data.params}, tags=dict(tags))
 
     def _log(self, client: MlflowClient, lineage: str, batch: _Batch) -> None:
@@ -181,6 +182,15 @@ class Delivery:
             if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
                 raise
             return str(found.experiment_id)  # another study of the same dataset was faster
+
+
+def _log_dataset(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """What the UI shows in its column "Dataset": the name, and the fingerprint by which runs can be compared."""
+    from mlflow.entities import Dataset, DatasetInput
+
+    name, fingerprint = tags.get(f"{TAG_PREFIX}dataset"), tags.get(f"{TAG_PREFIX}fingerprint")
+    if name and fingerprint:
+        client.log_inputs(run_id, [DatasetInput(Dataset(name, fingerprint, "see-tune", "{}"))])
 
 
 def _is_away(error: Exception) -> bool:

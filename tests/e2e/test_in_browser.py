@@ -95,7 +95,7 @@ def test_report_draws_everything_and_asks_the_network_for_nothing(browser: webdr
 def test_mlflow_lists_the_study_and_its_trials_best_first(browser: webdriver.Chrome, ui: str) -> None:
     assert parse_qs(ui.partition("?")[2])["orderByKey"] == ["metrics.`best/val_recall_at_1`"]
     browser.get(ui)
-    wait_for(browser, "small", "baseline", "t000", "t001", "final see s0", "final off s0")
+    wait_for(browser, "small", "baseline", "t000", "t001", "final see s0", "final off s0", "glyphs (")
     page = browser.find_element("tag name", "body").text
     assert max(page.index("t000"), page.index("t001")) < page.index("baseline")  # which has no best/*
     assert [url for url in requested(browser) if not url.startswith(ui.partition("#")[0])] == []

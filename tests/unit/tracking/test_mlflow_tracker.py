@@ -54,9 +54,11 @@ def runs(client: MlflowClient, request: pytest.FixtureRequest) -> Callable[[], d
 
 
 def begin(tracker: Tracker, *lineages: str) -> None:
-    tracker.start_study(params={"train.epochs": 3}, tags={"protocol": "honest"}, started_at=NOW)
+    measured_on = {"dataset": "glyphs", "fingerprint": "f1"}
+    tracker.start_study(params={"train.epochs": 3}, tags={"protocol": "honest", **measured_on}, started_at=NOW)
     for lineage in lineages:
-        tracker.start_run(lineage, name=f"t-{lineage}", params={"see.n_aug": 8}, tags={"phase": "search"}, started_at=NOW)
+        tags = {"phase": "search", **measured_on}
+        tracker.start_run(lineage, name=f"t-{lineage}", params={"see.n_aug": 8}, tags=tags, started_at=NOW)
 
 
 def deliver(tracker: Tracker) -> None:
@@ -77,6 +79,17 @@ def test_a_study_is_a_parent_run_and_its_trials_are_its_children(track, runs, re
     assert found["t-a"].data.params == {"see.n_aug": "8"}
     assert found["t-a"].data.tags.items() >= {"see_tune.phase": "search", "see_tune.lineage": "a"}.items()
     assert found["t-a"].info.start_time == 1_700_000_000_250
+
+
+def test_a_run_shows_its_dataset_once_with_the_fingerprint(track, runs) -> None:
+    for _ in range(2):  # a resumed study tells it again
+        tracker = track()
+        begin(tracker, "a")
+        deliver(tracker)
+        tracker.close()
+    for run in runs().values():
+        (shown,) = run.inputs.dataset_inputs
+        assert (shown.dataset.name, shown.dataset.digest) == ("glyphs", "f1")
 
 
 def test_an_epoch_is_the_step_of_its_metrics_and_brings_its_own_time(track, runs, client) -> None:
