@@ -492,13 +492,17 @@ def _stays(node_id: str) -> bool:
 
 @contextmanager
 def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
-    """Ctrl-C or SIGTERM once: stop after the epochs that were reported, and keep everything; twice: at once."""
+    """Ctrl-C or SIGTERM once: stop after the epochs that were reported, and keep everything; Ctrl-C twice: at once.
+
+    SIGTERM comes from programs, and twice from those that send it to a process and to its group (`timeout`).
+    """
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        if desk.stopping:
+        if not desk.stopping:
+            desk.stopping = True
+            watcher.note("stopping: running trials go back into the queue. Ctrl-C once more: at once")
+        elif signum == signal.SIGINT:
             raise KeyboardInterrupt
-        desk.stopping = True
-        watcher.note("stopping: running trials go back into the queue. Once more: at once")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

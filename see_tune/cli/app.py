@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -99,7 +102,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_from_shell() -> None:
     """The console script."""
+    _interrupt_on_signals()
     sys.exit(main())
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with exit code 130: the interpreter remembers a plain one that passed through `exec`, as imports call it, and ends
+    by SIGINT although it was caught."""
+
+
+def _interrupt_on_signals() -> None:
+    """Ctrl-C, SIGTERM and, where it is not ignored (nohup), SIGHUP interrupt a command; `run` stops its study in its own way."""
+    terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
+
+    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
+        raise _Interrupted
+
+    def hang_up(signum: int, frame: FrameType | None) -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in terminals:  # gone: whatever is written there from now on would fail
+            os.dup2(nowhere, stream)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for number, handler in ((signal.SIGINT, interrupt), (signal.SIGTERM, interrupt), (signal.SIGHUP, hang_up)):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -38,12 +36,7 @@ def ui(
                 print(f"{experiment}   {address}")
         print("MLflow is running. Ctrl-C ends it", flush=True)
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         serve_ui(at_home, uri, port=port, ready=ready, best=best)
     except KeyboardInterrupt:
         print("ended")
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

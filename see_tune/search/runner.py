@@ -13,15 +13,18 @@ that failed by its own doing returns its result like any other.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import ray
 from ray import tune
+from ray._private import utils as ray_utils
+from ray._private import worker as ray_worker
 from ray._private.services import get_ray_address_from_environment
 
 from see_tune.errors import StudyError
@@ -36,7 +39,7 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
     """A Ray of our own on loopback, stopped and swept up at the end."""
     with session_folder() as session:
         try:
-            with _own_sigterm():
+            with _own_sigterm(), _deaf_children():
                 ray.init(
                     address="local",
                     num_cpus=cpus,
@@ -51,7 +54,7 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
             send_log_to(log_file)
             yield
         finally:
-            ray.shutdown()
+            _end_engine()
 
 
 @contextmanager
@@ -91,10 +94,54 @@ def _find_cluster(address: str) -> str:
 
 @contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, and would end the process in the middle of a trial."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    """Ray takes SIGTERM for itself, and would end the process in the middle of a trial or of Ray's own start."""
+    theirs, ray_utils.set_sigterm_handler = ray_utils.set_sigterm_handler, lambda handler: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = theirs
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """What is started here, and whatever that starts, does not hear SIGTERM and SIGHUP; a mask is inherited, as no handler is.
+
+    Both are sent to more than the driver: to its process group by `timeout` and a terminal that closes, to every process of
+    the unit or job by systemd and slurm. The driver stops the study when it hears them; without an engine it could not.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_engine() -> None:
+    """Disconnect, then SIGKILL: Ray would send each of its processes SIGTERM, which they do not hear, and wait for a second.
+
+    Those below the raylet go with it; two of them would stay for a minute, to tell the dead head of the raylet's end.
+    """
+    node, ray_worker._global_node = ray_worker._global_node, None
+    ray.shutdown()
+    if node is None:  # it had not started
+        return
+    below = [pid for _, process in node.live_processes() for pid in _below(process.pid)]
+    node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _below(pid: int) -> Iterator[int]:
+    """Every process below `pid`, by the parents that the kernel names."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for above in found:
+        found += [child for child, parent in parents.items() if parent == above]
+    yield from found[1:]
 
 
 def send_log_to(log_file: Path) -> None:

@@ -272,7 +272,7 @@ class LedgerSearcher(Searcher):  # type: ignore[misc]
             self._desk.slots = self._count_slots()
         config = self._desk.take(trial_id)
         finished: str = Searcher.FINISHED
-        return finished if config is None and self._desk.finished else config
+        return finished if config is None and (self._desk.finished or self._desk.stopping) else config
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         self._desk.close(trial_id, lost=error)

@@ -107,6 +107,12 @@ def test_error_while_planning_ends_the_run_and_is_kept_for_the_runner(open_bench
     assert isinstance(bench.desk.error, ValueError)
 
 
+def test_study_that_is_stopped_before_its_first_row_ends(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.stopping = True
+    assert LedgerSearcher(bench.desk).suggest("a") == Searcher.FINISHED
+
+
 @pytest.mark.parametrize("kind", [LedgerSearcher, LedgerStopper])
 def test_what_tune_pickles_leaves_the_desk_behind(open_bench: Callable[..., Any], kind: type) -> None:
     assert "_desk" not in pickle.loads(pickle.dumps(kind(open_bench().desk))).__dict__

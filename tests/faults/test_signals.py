@@ -1,0 +1,138 @@
+"""SIGTERM and SIGHUP as programs send them: to a process group, to every process of a job, when a terminal closes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+STUDY = """
+study: ended
+dataset: {name: glyphs, classes: 40}
+model: {embedding_dim: 12}
+train: {epochs: 400}  # longer than any of these tests
+search:
+  see.n_aug: {int: [1, 11]}
+  see.lambda: {float: [0.0, 1.0]}
+budget: {trials: 2}
+pruner: {name: none}
+final: none
+"""
+CONTINUES = "see-tune: interrupted; the same command continues\n"
+START_S = 120.0
+
+
+class Driver:
+    """`see-tune run` in a process group of its own."""
+
+    def __init__(self, folder: Path, **how: Any) -> None:
+        (folder / "ended.yaml").write_text(STUDY)
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.home, self.temporary = folder / "home", folder / "tmp"
+        command = [sys.executable, "-m", "see_tune.cli.app", "run", "ended.yaml", "--home", str(self.home)]
+        environment = {**os.environ, "TMPDIR": str(self.temporary), "MPLBACKEND": "agg"}
+        self.process = subprocess.Popen(command, text=True, cwd=folder, env=environment, **how)
+
+    def wait_until(self, happened: Callable[[], Any]) -> None:
+        until = time.monotonic() + START_S
+        while not happened():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def ray_starts(self) -> bool:
+        return any(self.temporary.glob("see-tune-ray-*/session_*"))
+
+    def trains(self) -> bool:
+        return any(self.home.glob("studies/ended/trials/*/*.pt"))
+
+    def rows(self) -> list[str]:
+        study = optuna.load_study(study_name="ended", storage=f"sqlite:///{self.home}/studies/ended/optuna.db")
+        return [trial.state.name for trial in study.trials if "superseded" not in trial.user_attrs]
+
+
+@contextmanager
+def in_a_group(folder: Path) -> Iterator[Driver]:
+    driver = Driver(folder, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with driver.process:
+        try:
+            yield driver
+        finally:
+            driver.process.kill()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short, as Ray's sockets want it."""
+    with tempfile.TemporaryDirectory(prefix="ended-") as made:
+        yield Path(made)
+
+
+def send_as_timeout_does(driver: Driver) -> None:
+    """To the process, and at the same moment to its group."""
+    os.kill(driver.process.pid, signal.SIGTERM)
+    os.killpg(driver.process.pid, signal.SIGTERM)
+
+
+def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, processes_below: Callable[[int], list[int]]) -> None:
+    """While it imports, while Ray starts, while it trains; to its group, and to every process of it."""
+    with in_a_group(folder) as importing:
+        time.sleep(1.5)
+        send_as_timeout_does(importing)
+        assert importing.process.communicate(timeout=60)[1] == CONTINUES
+        assert importing.process.returncode == 130
+
+    with in_a_group(folder) as starting:
+        starting.wait_until(starting.ray_starts)
+        send_as_timeout_does(starting)
+        output, errors = starting.process.communicate(timeout=100)
+        assert (starting.process.returncode, errors) == (130, CONTINUES)
+        assert "stopping: running trials go back into the queue" in output
+
+    with in_a_group(folder) as training:
+        training.wait_until(training.trains)
+        below = processes_below(training.process.pid)
+        assert len(below) >= 3
+        for pid in (*below, training.process.pid):
+            os.kill(pid, signal.SIGTERM)
+        output, errors = training.process.communicate(timeout=100)
+        assert (training.process.returncode, errors) == (130, CONTINUES)
+        assert "t000 interrupted" in output
+        assert training.rows() == ["WAITING"]
+        assert [pid for pid in below if Path(f"/proc/{pid}/exe").exists()] == []
+        assert list(folder.glob("tmp/see-tune-ray-*")) == []
+
+
+def test_closed_terminal_stops_a_study(folder: Path, processes_below: Callable[[int], list[int]]) -> None:
+    ours, its = pty.openpty()
+    driver = Driver(folder, start_new_session=True, stdin=its, stdout=its, stderr=its, preexec_fn=_take_terminal)
+    os.close(its)
+    try:
+        driver.wait_until(driver.trains)
+        below = processes_below(driver.process.pid)
+        os.close(ours)  # the kernel sends SIGHUP, and nothing can be written any more
+        assert driver.process.wait(timeout=100) == 130
+    finally:
+        driver.process.kill()
+    assert json.loads((driver.home / "studies/ended/summary.json").read_text())["status"] == "interrupted"
+    assert driver.rows() == ["WAITING"]
+    assert [pid for pid in below if Path(f"/proc/{pid}/exe").exists()] == []
+
+
+def _take_terminal() -> None:
+    """The child's standard input becomes the terminal that its session hangs on."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
