@@ -166,8 +166,12 @@ TABLE = [
         "see.gradient -> see.n_aug -> see.gradient",
         line=5,
     ),
-    search(
-        "SEE searched while off", "see.n_aug: {int: [1, 8]}", "see.n_aug", "while see.enabled is false", "see: {enabled: false}\n"
+    Wrong(
+        "nothing but SEE searched, and SEE off",
+        SEARCH + "  see.n_aug: {int: [1, 8]}\nsee: {enabled: false}\n",
+        3,
+        "search",
+        "nothing is left to search, as none of see.n_aug can ever be active: see.enabled is False and not True",
     ),
     # The first points
     after("trial 0 out of range", "see: {n_aug: 100}", "see.n_aug", "100 lies outside what `search` varies, 1..64"),
