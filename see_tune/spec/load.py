@@ -137,6 +137,8 @@ def _refuse(detail: ErrorDetails, findings: Findings) -> None:
             findings.refuse(path, _unknown(path))
         case "missing":
             findings.refuse(path, f"is missing; valid: {describe_key(dotted(path))}")
+        case "too_short" if detail["input"]:
+            return  # pydantic counts the items that are right; those that are not have a complaint of their own
         case "too_short":
             findings.refuse(path, f"is empty; valid: at least one, {describe_key(dotted(path))}")
         case "union_tag_not_found" | "union_tag_invalid":

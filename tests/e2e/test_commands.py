@@ -72,6 +72,8 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["evaluate", "absent", "--dataset", "foo"], "no dataset 'foo'"),
         (["datasets", "check", "glyphs", "--home", "a-file"], "a-file cannot be written"),
         (["evaluate", "absent"], "there is no model 'absent'"),
+        (["evaluate", "."], "'.' is no training with a model: best.safetensors does not exist"),
+        (["query", ".", "absent.jpg"], "make one with see-tune index DATASET --images DIR --out INDEX"),
         (["evaluate", "models:/cars@champion"], "names no version"),
         (["evaluate", "models:/see-tune.cars196@champion"], "is not in the registry"),
         (["ui"], "see-tune run"),

@@ -228,6 +228,14 @@ def test_a_wrong_file_exits_with_2_and_without_a_traceback(
     assert output.out == ""
 
 
+def test_a_wrong_item_is_no_empty_list(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(HEAD + "evaluate: {ks: [0]}\n")
+    with pytest.raises(SpecError) as caught:
+        load_study(file)
+    assert str(caught.value) == f"{file}:4: evaluate.ks[0]: found the number 0; valid: a whole number, at least 1"
+
+
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [
