@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from see_tune.data.table import ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError
 from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
+from see_tune.models import find_pretrained
 from see_tune.mounts import network_file_system
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
 from see_tune.training.parts import exact_micro_batch, make_model, make_preprocessing
@@ -49,33 +51,54 @@ def preflight(
     gpus: Mapping[str, int] | None = None,
     elsewhere: Callable[[], Iterable[SeeTuneError]] = tuple,
     progress: Callable[[int, int], None] | None = None,
+    thorough: bool = True,
 ) -> DatasetFacts:
     """Everything that can be known before the first trial.
 
     gpus: how many each machine that is to run trials has; None: those of this machine.
     elsewhere: what is wrong on other machines (the storage's server, the nodes of a cluster); asked once.
     progress: called with (done, total) while images are decoded, once for each state of the files.
+    thorough: False leaves out what takes its time and leaves nothing in the home: no image is opened, no weights are fetched.
 
     Raises:
         UserError: the one thing that is wrong, as it is, or all of them in one list.
     """
     machines = {"this machine": count_gpus()} if gpus is None else gpus
-    problems = list(_problems(study, trial, home, machines, elsewhere, progress))
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise UserError("the study cannot start:\n" + "\n".join(f"  - {problem}" for problem in problems))
-    facts = dataset_facts(trial, home)
+    with _cache_of(home, kept=thorough) as reading:
+        problems = list(_problems(study, trial, home, reading, machines, elsewhere, progress, thorough=thorough))
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise UserError("the study cannot start:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        facts = dataset_facts(trial if thorough else _unopened(trial), reading)
     return replace(facts, notes=(*facts.notes, *_shared_tracking(study, home)))
+
+
+@contextmanager
+def _cache_of(home: Home, *, kept: bool) -> Iterator[Home]:
+    """A home to read datasets through: its own, or, where nothing may be left in it and it has no cache yet, another's."""
+    if kept or home.cache.is_dir():
+        yield home
+        return
+    with tempfile.TemporaryDirectory(prefix="see-tune-") as nowhere:
+        yield Home(Path(nowhere))
+
+
+def _unopened(trial: TrialSpec) -> TrialSpec:
+    """The trial on its dataset as it is listed: leaving out what does not decode means to open every image."""
+    return trial.model_copy(update={"dataset": trial.dataset.model_copy(update={"on_corrupt": "fail"})})
 
 
 def _problems(
     study: StudySpec,
     trial: TrialSpec,
     home: Home,
+    reading: Home,
     gpus: Mapping[str, int],
     elsewhere: Callable[[], Iterable[SeeTuneError]],
     progress: Callable[[int, int], None] | None,
+    *,
+    thorough: bool,
 ) -> Iterator[SeeTuneError]:
     if (unfit := unwritable(home.root)) is not None:
         yield unfit
@@ -86,17 +109,18 @@ def _problems(
         except UserError as error:
             yield error
     yield from elsewhere()
+    listed = trial if thorough else _unopened(trial)
     try:
-        dataset_facts(trial, home)
+        dataset_facts(listed, reading)
         if study.final is not None and study.validation.reranked and study.protocol == "honest":
             folds = SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
-            dataset_facts(trial.model_copy(update={"split": folds}), home)
-        if trial.dataset.on_corrupt == "fail":
-            _refuse_undecodable(read_dataset(trial, home), home, progress)
+            dataset_facts(listed.model_copy(update={"split": folds}), reading)
+        if thorough and trial.dataset.on_corrupt == "fail":
+            _refuse_undecodable(read_dataset(trial, reading), reading, progress)
     except DatasetError as error:
         yield error
-    else:
-        yield from _wrong_model(trial)
+        thorough = False  # weights are not fetched for pictures that are not there
+    yield from _wrong_model(trial, fetch=thorough)
     if (short := _short_of_gpus(study, gpus)) is not None:
         yield short
 
@@ -132,16 +156,19 @@ def _refuse_undecodable(table: ImageTable, home: Home, progress: Callable[[int, 
         )
 
 
-def _wrong_model(trial: TrialSpec) -> Iterator[UserError]:
+def _wrong_model(trial: TrialSpec, *, fetch: bool) -> Iterator[UserError]:
     """An unknown backbone, weights that are absent or do not fit, images too small for it, a micro-batch that is not exact.
 
     The model is built once, as a trial would build it.
 
-    Pretrained weights are fetched from the hub here, once, so that no trial has to.
+    fetch: get pretrained weights from the hub, once, so that no trial has to; False only asks whether there are any.
     """
-    preprocessing = make_preprocessing(trial)
+    weights, fetched = trial.model.weights, fetch or trial.model.weights != "pretrained"
     try:
-        exact_micro_batch(trial, make_model(trial, preprocessing, weights=trial.model.weights))
+        preprocessing = make_preprocessing(trial)
+        if not fetched:
+            find_pretrained(trial.model.backbone)
+        exact_micro_batch(trial, make_model(trial, preprocessing, weights=weights if fetched else "none"))
     except UserError as error:
         yield error
     except RuntimeError as error:  # timm's and torch's own, of sizes that do not go together
@@ -179,18 +206,21 @@ def _shared_tracking(study: StudySpec, home: Home) -> Iterator[str]:
         )
 
 
-def unwritable(root: Path) -> UserError | None:
-    """Why nothing can be kept under `root`, which need not exist yet; None where it can."""
+def unwritable(root: Path, named: str = "the home folder", another: str = "--home DIR or SEE_TUNE_HOME") -> UserError | None:
+    """Why nothing can be kept under `root`, which need not exist yet; None where it can.
+
+    named: what people call it. another: what chooses another one.
+    """
     existing = next(folder for folder in (root, *root.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         why = error.strerror or error
-        return UserError(f"the home folder {root} cannot be written ({why}); choose another with --home DIR or SEE_TUNE_HOME")
+        return UserError(f"{named} {root} cannot be written ({why}); choose another with {another}")
     if (free := shutil.disk_usage(existing).free) < _CHECKPOINT_ROOM:
         return UserError(
-            f"{existing} has {free / 2**30:.1f} GiB free; checkpoints want 2 GiB: free some, or choose another --home"
+            f"{existing} has {free / 2**30:.1f} GiB free; checkpoints want 2 GiB: free some, or choose another with {another}"
         )
     return None
 

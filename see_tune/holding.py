@@ -112,8 +112,8 @@ def running_already(folder: StudyFolder, holder: Holder | None) -> StudyError:
     """The refusal of a second driver."""
     name, who = folder.root.name, holder or "another process"
     return StudyError(
-        f"the study {name} is running already ({who}); look at it: see-tune status {name}, end it: see-tune stop {name}, "
-        f"or choose another name with --name"
+        f"the study {name} is running already ({who}); look at it: {folder.home.command('status', name)}, "
+        f"end it: {folder.home.command('stop', name)}, or choose another name with --name"
     )
 
 
@@ -188,7 +188,7 @@ def ask_to_stop(folder: StudyFolder) -> Holder:
     """
     name, holder = folder.root.name, holder_of(folder)
     if holder is None:
-        raise StudyError(f"the study {name} is not running; `see-tune status {name}` says how it stands")
+        raise StudyError(f"the study {name} is not running; how it stands: {folder.home.command('status', name)}")
     if (holder.host, holder.boot) == (socket.gethostname(), _boot()):
         os.kill(holder.pid, signal.SIGTERM)
     else:

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class StudyFolder:
     """Where one study keeps what it has; nothing is created until `make`."""
 
     root: Path
+
+    @property
+    def home(self) -> Home:
+        return Home(self.root.parents[1])
 
     @property
     def spec_file(self) -> Path:
@@ -127,6 +132,14 @@ class Home:
 
     def study(self, name: str) -> StudyFolder:
         return StudyFolder(self.root / "studies" / name)
+
+    def command(self, *words: str) -> str:
+        """What a message tells people to type about this home, whichever one they would have without ``--home``.
+
+        >>> Home(Path("/data/runs")).command("status", "cars")
+        'see-tune status cars --home /data/runs'
+        """
+        return shlex.join(["see-tune", *words, "--home", str(self.root)])
 
 
 def find_home(flag: Path | None = None) -> Home:

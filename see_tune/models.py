@@ -284,12 +284,18 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _load_pretrained(backbone: str) -> nn.Module:
+def find_pretrained(backbone: str) -> Any:
+    """timm's entry of a backbone's pretrained weights. Raises: WeightsError where it has none."""
     config = get_pretrained_cfg(backbone)
     if config is None or not config.has_weights:
         raise WeightsError(
             f"model.weights pretrained: timm has none for {backbone}. Valid: none, or a .safetensors or .pth file."
         )
+    return config
+
+
+def _load_pretrained(backbone: str) -> nn.Module:
+    config = find_pretrained(backbone)
     # What was downloaded before is taken from disk: a study of 60 trials asks the hub once, and goes on without a network.
     cached = try_to_load_from_cache(config.hf_hub_id, config.hf_hub_filename or _HUB_FILE) if config.hf_hub_id else None
     source = {"file": cached} if isinstance(cached, str) else None

@@ -12,13 +12,17 @@ import tempfile
 from pathlib import Path
 
 from see_tune.addresses import AUTO, LOCAL, find_tracking
-from see_tune.errors import StudyError, WeightsError
+from see_tune.errors import CheckpointError, StudyError, WeightsError
 from see_tune.home import Home
 from see_tune.model_folder import StoredModel, load_model_folder
 from see_tune.tracking.connection import connect
 from see_tune.tracking.registry import RegisteredVersion, fetch_model_folder, read_versions
 from see_tune.training import load_trained
 
+_VALID = (
+    "valid: models:/see-tune.DATASET@champion, models:/see-tune.DATASET/VERSION, or the folder of a training "
+    "(HOME/studies/STUDY/trials/LINEAGE)"
+)
 _URI = re.compile(r"models:/see-tune\.(?P<dataset>[a-z0-9]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 
 
@@ -37,11 +41,11 @@ def open_model(name: str, home: Home, tracking: str = AUTO) -> StoredModel:
     if (folder / "model.json").is_file():
         return load_model_folder(folder)
     if not folder.is_dir():
-        raise WeightsError(
-            f"there is no model {name!r}; valid: models:/see-tune.DATASET@champion, models:/see-tune.DATASET/VERSION, "
-            f"or the folder of a training (HOME/studies/STUDY/trials/LINEAGE)"
-        )
-    model, spec, preprocessing = load_trained(folder)
+        raise WeightsError(f"there is no model {name!r}; {_VALID}")
+    try:
+        model, spec, preprocessing = load_trained(folder)
+    except CheckpointError as error:
+        raise WeightsError(f"{name!r} is no training with a model: {error} Otherwise {_VALID}") from error
     return StoredModel(model, preprocessing, spec)
 
 

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any, Literal, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
-from see_tune.errors import StorageAwayError, StudyError, StudyFailedError
+from see_tune.errors import SeeTuneError, StorageAwayError, StudyError, StudyFailedError
 from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.looks import Look, count_look
@@ -35,7 +35,7 @@ from see_tune.node_checks import check_nodes
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
-from see_tune.search.generations import Ledgers, check_storage, open_ledgers
+from see_tune.search.generations import Ledgers, check_storage, check_warm_start, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
 from see_tune.search.nodes import Node, Resources, Watch, check_cores, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
@@ -118,7 +118,7 @@ def finish_study(name: str, home: Home, *, watcher: Watcher, address: str | None
     if loaded.spec.final is None:
         raise StudyError(
             f"the study {name} was begun with final: none; give it a final phase: "
-            f"see-tune run {home.study(name).spec_file} --set final.seeds=5"
+            f"{home.command('run', str(home.study(name).spec_file), '--set', 'final.seeds=5')}"
         )
     return run_loaded(loaded, home, until="final", extend=False, address=address, watcher=watcher)
 
@@ -145,8 +145,7 @@ def _run_on(nodes: Sequence[Node], loaded: Loaded, home: Home, until: Until, wat
         home,
         gpus={node.host: node.gpus for node in nodes},
         elsewhere=lambda: [
-            *check_cores(loaded.spec.resources, nodes),
-            *check_storage(folder, loaded.spec),
+            *_around_the_trials(loaded, home, nodes),
             *(check_nodes(nodes, trial, home) if nodes[0].id else ()),
         ],
         progress=watcher.decoding,
@@ -162,6 +161,31 @@ def _run_on(nodes: Sequence[Node], loaded: Loaded, home: Home, until: Until, wat
         if stored := stored_result(folder):  # no answer any more, until this session ends
             _write_result(folder, replace(stored, status="interrupted"))
         return session.run()
+
+
+def check_start(loaded: Loaded, home: Home) -> DatasetFacts:
+    """What can be known, with nothing started and nothing left behind, of `run_loaded` on this machine.
+
+    Raises: UserError with everything that it would refuse.
+    """
+    here = _this_machine()
+    return preflight(
+        loaded.spec,
+        trial_values(loaded.spec),
+        home,
+        elsewhere=lambda: _around_the_trials(loaded, home, here),
+        thorough=False,
+    )
+
+
+def _around_the_trials(loaded: Loaded, home: Home, nodes: Sequence[Node]) -> list[SeeTuneError]:
+    """What is wrong with where the trials run and lie, and with those they are to learn from."""
+    folder = home.study(loaded.spec.study)
+    return [
+        *check_cores(loaded.spec.resources, nodes),
+        *check_storage(folder, loaded.spec),
+        *check_warm_start(loaded, home),
+    ]
 
 
 class _Run:
@@ -296,7 +320,8 @@ class _Run:
         try:
             report = write_report(self.spec.study, self.home)
         except Exception as error:
-            self.watcher.note(f"no report: {type(error).__name__}: {error}. Try again: see-tune report {self.spec.study}")
+            again = self.home.command("report", self.spec.study)
+            self.watcher.note(f"no report: {type(error).__name__}: {error}. Try again: {again}")
             return
         tracker.log_artifact(report.html)
         tracker.log_artifact(report.markdown)

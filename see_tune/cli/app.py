@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(list(arguments) if arguments is not None else None, standalone_mode=False)
     except TyperException as error:  # an unknown command or option, a missing argument, no arguments at all
-        print(error.format_message(), file=sys.stderr)
+        print(_in_words(error), file=sys.stderr)
         return error.exit_code
     except SeeTuneError as error:
         print(f"see-tune: {error}", file=sys.stderr)
@@ -98,6 +98,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == _INTERRUPTED:  # a command's own, or what typer makes of Ctrl-C
         print("see-tune: interrupted; the same command continues", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+_VALID = {
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def _in_words(error: TyperException) -> str:
+    """typer's message, and where it only hands on what pydantic said of a value: what was found, and what is valid."""
+    from pydantic import ValidationError
+
+    if isinstance(error.__cause__, ValidationError):
+        detail = error.__cause__.errors()[0]
+        own = detail["msg"].removeprefix("Value error, ")
+        valid = _VALID.get(detail["type"], "").format_map(detail.get("ctx", {}))
+        error.message = f"found {detail['input']!r}; valid: {valid}" if valid else own
+    return error.format_message()
 
 
 def run_from_shell() -> None:

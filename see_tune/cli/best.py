@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.cli.options import AsJson, Dataset, HomeFolder, known_dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 Tracking = Annotated[
     str, typer.Option("--tracking", help="local or a server's http(s) URI; auto: MLFLOW_TRACKING_URI, else local.")
 ]
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A name from `see-tune datasets`.", show_default=False)]
 
 
 def best(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Every version of this one.")] = None,
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="Every version of this one.", callback=known_dataset)
+    ] = None,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,

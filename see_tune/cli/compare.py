@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from see_tune.cli.options import HomeFolder
+from see_tune.cli.options import HomeFolder, path_option
 
 
 def compare(
     studies: Annotated[list[str], typer.Argument(metavar="STUDY...", help="Studies of the home folder.", show_default=False)],
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of Markdown.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write compare.md, .tex and .html here instead.", show_default=False)
+        Path | None,
+        path_option("--out", "Write compare.md, .tex and .html here instead."),
     ] = None,
     home: HomeFolder = None,
 ) -> None:

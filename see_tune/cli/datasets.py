@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.bar import progress_bar
-from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option
 
 if TYPE_CHECKING:
     from see_tune.data.inspection import TableCheck
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="List datasets, check one, look at one, split your own.", no_args_is_help=False)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune datasets`.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name from `see-tune datasets`.", callback=known_dataset, show_default=False)
+]
 Root = Annotated[
-    Path | None, typer.Option("--root", help="Its folder; default $SEE_TUNE_DATA/NAME, then ./data/NAME.", show_default=False)
+    Path | None,
+    path_option("--root", "Its folder; default $SEE_TUNE_DATA/NAME, then ./data/NAME."),
 ]
 
 
@@ -70,7 +73,7 @@ def check(
 @commands.command()
 def sample(
     name: Name,
-    out: Annotated[Path, typer.Option("--out", help="The PNG to write.", show_default=False)],
+    out: Annotated[Path, path_option("--out", "The PNG to write.", "FILE")],
     root: Root = None,
     classes: Annotated[int, typer.Option("--classes", min=1, help="So many classes, a line each.")] = 10,
     home: HomeFolder = None,
@@ -96,8 +99,14 @@ def sample(
 
 @commands.command()
 def split(
-    root: Annotated[Path, typer.Option("--root", help="A folder with one folder a class.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="The CSV manifest to write, in ROOT or above it.", show_default=False)],
+    root: Annotated[
+        Path,
+        path_option("--root", "A folder with one folder a class."),
+    ],
+    out: Annotated[
+        Path,
+        path_option("--out", "The CSV manifest to write, in ROOT or above it.", "FILE"),
+    ],
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     validation: Annotated[float, typer.Option("--validation", min=0.01, max=0.9, help="Part of the classes.")] = 0.2,
     test: Annotated[float, typer.Option("--test", min=0.01, max=0.9, help="Part of the classes.")] = 0.3,

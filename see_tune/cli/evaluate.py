@@ -10,20 +10,24 @@ from typing import Annotated
 import typer
 
 from see_tune.cli.best import Tracking
-from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
-    dataset: Annotated[str | None, typer.Option("--dataset", help="Default: the one it was trained on.")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="The dataset's folder.", show_default=False)] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Default: the one it was trained on.", callback=known_dataset)
+    ] = None,
+    root: Annotated[
+        Path | None,
+        path_option("--root", "The dataset's folder."),
+    ] = None,
     nmi: Annotated[bool, typer.Option("--nmi", help="Also NMI over k-means clusters; minutes on a large dataset.")] = False,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Print Recall@k, MAP@R and R-precision on the test split; equals what the study reported for that model."""
-    from see_tune.data import dataset_layouts
     from see_tune.evaluation.neighbours import check_faiss
     from see_tune.home import find_home
     from see_tune.spec.models import DatasetSpec, SplitSpec
@@ -31,8 +35,6 @@ def evaluate(
     from see_tune.training.measure import measure_trained
 
     check_faiss()
-    if dataset is not None:
-        dataset_layouts(dataset)  # an unknown one is refused with those there are
     stored = open_model(model, find_home(home), tracking)
     own = stored.spec.dataset
     chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own

@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from see_tune.cli.best import Dataset, Tracking
-from see_tune.cli.options import HomeFolder
+from see_tune.cli.best import Tracking
+from see_tune.cli.options import Dataset, HomeFolder, path_option
 
 Version = Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.", show_default=False)]
 
 
 def export(
     dataset: Dataset,
-    out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
+    out: Annotated[Path, path_option("--out", "A new folder.")],
     format_: Annotated[
         Literal["safetensors", "onnx"], typer.Option("--format", help="Loads with torch and timm, or with onnxruntime.")
     ] = "safetensors",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.bar import progress_bar
-from see_tune.cli.best import Dataset, Tracking
+from see_tune.cli.best import Tracking
 from see_tune.cli.export import Version, model_uri
-from see_tune.cli.options import AsJson, HomeFolder
+from see_tune.cli.options import AsJson, Dataset, HomeFolder, path_option
 
 if TYPE_CHECKING:
     from see_tune.serving.index import Hit
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 def index(
     dataset: Dataset,
-    images: Annotated[Path, typer.Option("--images", help="A folder of pictures; those below count too.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="The index's folder.", show_default=False)],
+    images: Annotated[
+        Path,
+        path_option("--images", "A folder of pictures; those below count too."),
+    ],
+    out: Annotated[Path, path_option("--out", "The index's folder.")],
     update: Annotated[bool, typer.Option("--update", help="Embed what is new, forget what is gone; the model stays.")] = False,
     version: Version = None,
     tracking: Tracking = "auto",
@@ -55,7 +58,10 @@ def query(
     index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="From `see-tune index`.", show_default=False)],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures to look up.", show_default=False)],
     top: Annotated[int, typer.Option("--top", min=1, help="So many answers.")] = 10,
-    sheet: Annotated[Path | None, typer.Option("--sheet", help="Also as a picture: a PNG.", show_default=False)] = None,
+    sheet: Annotated[
+        Path | None,
+        path_option("--sheet", "Also as a picture: a PNG.", "FILE"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The pictures of an index that look most like each given one, by cosine similarity, exactly."""

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 StudyFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A study's YAML, e.g. search_spaces/glyphs.yaml.", show_default=False)
 ]
+
+
+def path_option(flag: str, about: str, metavar: str = "DIR") -> Any:
+    """An option that names a path."""
+    return typer.Option(flag, parser=_named_path, metavar=metavar, help=about, show_default=False)
+
+
+def _named_path(text: str) -> Path:
+    """An empty one is a variable that was never set, and Python would take it for ``.``."""
+    if not text:
+        raise ValueError("it is empty; name a path, or leave the option out")
+    return Path(text)
+
+
+def known_dataset(name: str | None) -> str | None:
+    """A dataset's name, or none where it may be left out. Raises: DatasetError with those that there are."""
+    if name is not None:
+        from see_tune.data import dataset_layouts
+
+        dataset_layouts(name)
+    return name
+
+
 HomeFolder = Annotated[
     Path | None,
-    typer.Option("--home", help="Folder for everything written; default SEE_TUNE_HOME, then ./runs.", show_default=False),
+    path_option("--home", "Folder for everything written; default SEE_TUNE_HOME, then ./runs."),
 ]
+Dataset = Annotated[
+    str, typer.Argument(metavar="DATASET", help="A name from `see-tune datasets`.", callback=known_dataset, show_default=False)
+]
+Until = Annotated[Literal["search", "final"], typer.Option("--until", help="search: end before the final phase.")]
+Trials = Annotated[
+    int | None, typer.Option("--trials", help="Search trials in total; extends a finished study.", show_default=False)
+]
+Name = Annotated[str | None, typer.Option("--name", help="Another name for the study.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the file; repeatable.", show_default=False),

@@ -1,4 +1,4 @@
-"""`see-tune run --dry-run`: what would run, with nothing started."""
+"""`see-tune run --dry-run`: what would run, with nothing started, and what would be refused."""
 
 from __future__ import annotations
 
@@ -6,26 +6,54 @@ import json
 import sys
 from typing import Any
 
+from see_tune.cli.options import Until
+from see_tune.errors import UserError
 from see_tune.home import Home
 from see_tune.spec.load import Loaded
 from see_tune.spec.models import StudySpec
 
 
-def print_plan(loaded: Loaded, home: Home, until: str, *, as_json: bool, measure: bool) -> None:
-    """Space, trials, phases, resources, and where results go; with `measure`, how long it takes at most."""
+def print_plan(loaded: Loaded, home: Home, until: Until, *, fresh: bool, smoke: bool, as_json: bool, measure: bool) -> None:
+    """Space, trials, phases, resources, and where results go; with `measure`, how long it takes at most.
+
+    fresh, smoke: as for `run`: nothing that was begun under this name stands in the way.
+
+    Raises: UserError, below the plan, with everything that `run` would refuse now.
+    """
     plan = _plan(loaded, home, until)
-    if measure:
+    if smoke:
+        plan |= {"results": f"a throw-away folder in {home.root}", "tracking": "in the same folder"}
+    refusal = _refusal(loaded, home, until, begun=not (fresh or smoke))
+    if measure and refusal is None:
         plan |= _measured_times(loaded, home, until)
     if as_json:
         print(json.dumps(plan, indent=2))
-        return
-    width = max(map(len, plan))
-    for key, value in plan.items():
-        for index, line in enumerate(_lines(value)):
-            print(f"{key if index == 0 else '':<{width}}  {line}")
+    else:
+        width = max(map(len, plan))
+        for key, value in plan.items():
+            for index, line in enumerate(_lines(value)):
+                print(f"{key if index == 0 else '':<{width}}  {line}")
+    if refusal is not None:
+        raise refusal
 
 
-def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
+def _refusal(loaded: Loaded, home: Home, until: Until, *, begun: bool) -> UserError | None:
+    """Why `run` would not start; None where it would, or has nothing left to do."""
+    from see_tune.studies import finished_note, settled
+    from see_tune.study import check_start
+
+    try:
+        if begun and (stored := settled(loaded, home, until)) is not None:
+            print(finished_note(stored), file=sys.stderr)
+            return None
+        for note in check_start(loaded, home).notes:
+            print(f"note: {note}", file=sys.stderr)
+    except UserError as error:
+        return error
+    return None
+
+
+def _plan(loaded: Loaded, home: Home, until: Until) -> dict[str, Any]:
     from see_tune.addresses import find_storage
     from see_tune.spec.load import grace_epochs, trial_values
     from see_tune.study import plan_resources, plan_text
@@ -45,14 +73,14 @@ def _plan(loaded: Loaded, home: Home, until: str) -> dict[str, Any]:
         "trials": f"{_trials(loaded)} of {_epochs(spec)} epochs; {spec.sampler.name}, {judged}",
         "trial 0": loaded.trial_zero or "not the file's values: one lies outside its range",
         "then": "nothing: --until search" if until == "search" else plan_text(spec),
-        "side by side": f"{resources.slots} trials, each {resources.cpus} CPU and {resources.gpus:g} GPU",
+        "side by side": f"{resources.slots} at most, each with {resources.cpus} CPU and {resources.gpus:g} GPU",
         "storage": find_storage(home.study(spec.study), spec.study, spec.storage).kind,
         "results": str(home.study(spec.study).root),
         "tracking": store_uri(home, spec.tracking.uri),
     }
 
 
-def _measured_times(loaded: Loaded, home: Home, until: str) -> dict[str, str]:
+def _measured_times(loaded: Loaded, home: Home, until: Until) -> dict[str, str]:
     """Trains one epoch of trial 0 here, with its backbone and with all of SEE, as most epochs are."""
     from see_tune.checks import preflight
     from see_tune.cli.show import duration

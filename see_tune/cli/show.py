@@ -23,7 +23,25 @@ def print_result(result: StudyResult) -> None:
 
 
 def result_lines(result: StudyResult) -> list[str]:
-    """The answer in at most 80 columns; recalls in percent, one decimal."""
+    """The answer in at most 80 columns, and where things lie."""
+    lines = answer_lines(result)
+    if result.champion:
+        lines.append(f"champion         {result.champion}   {result.champion_note}")
+    else:
+        lines.append(f"champion         none: {result.champion_note}")
+    lines.append(f"study            {result.folder}")
+    lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
+    lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
+    lines.append(f"look at it       {result.commands['ui']}")
+    if (report := StudyFolder(Path(result.folder)).report_file).is_file():
+        lines.append(f"report           {report}")
+    if result.status == "interrupted":
+        lines.append(f"continue         {result.commands['continue']}")
+    return lines
+
+
+def answer_lines(result: StudyResult) -> list[str]:
+    """What was found, without where it lies; recalls in percent, one decimal."""
     lines = [
         f"{result.status} {duration(result.wall_s)}, {result.device_hours:.2g} device-hours   "
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
@@ -40,18 +58,6 @@ def result_lines(result: StudyResult) -> list[str]:
     lines += _test(result)
     if result.test_looks:
         lines.append(f"test classes     {looked_at(result.test_looks)}")
-    if result.champion:
-        lines.append(f"champion         {result.champion}   {result.champion_note}")
-    else:
-        lines.append(f"champion         none: {result.champion_note}")
-    lines.append(f"study            {result.folder}")
-    lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
-    lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
-    lines.append(f"look at it       {result.commands['ui']}")
-    if (report := StudyFolder(Path(result.folder)).report_file).is_file():
-        lines.append(f"report           {report}")
-    if result.status == "interrupted":
-        lines.append(f"continue         {result.commands['continue']}")
     return lines
 
 

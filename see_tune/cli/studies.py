@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.options import Address, AsJson, ClusterAddress, HomeFolder
-from see_tune.errors import SeeTuneError
+from see_tune.errors import SeeTuneError, StudyError
 
 if TYPE_CHECKING:
     from see_tune.status import Found, StudyStatus
@@ -29,6 +29,8 @@ def list_studies(home: HomeFolder = None, address: ClusterAddress = None, as_jso
     from see_tune.studies import study_names
 
     at_home = find_home(home)
+    if home is not None and not at_home.root.is_dir():
+        raise StudyError(f"there is no home folder {at_home.root}; name the one that a study was run with, or leave --home out")
     found: list[StudyStatus] = []
     for name in study_names(at_home):
         try:
@@ -80,7 +82,7 @@ def stop(name: StudyName, home: HomeFolder = None, address: ClusterAddress = Non
     holder = ask_to_stop(folder)
     print(f"{name} ({holder}) was asked to stop; its trials end their epoch first", flush=True)
     wait_until_free(folder, holder)
-    print(f"{name} has stopped; it continues with: see-tune run {folder.spec_file} --home {folder.root.parents[1]}")
+    print(f"{name} has stopped; it continues with: {at_home.command('run', str(folder.spec_file))}")
     return 0
 
 

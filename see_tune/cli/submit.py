@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from see_tune.cli.options import HomeFolder, Overrides
+from see_tune.cli.options import HomeFolder, Name, Overrides, Trials, Until
 from see_tune.cli.run import overridden, run
 
 _HEAD_STARTS_S = 300.0
@@ -26,12 +26,10 @@ def submit(
         Path | None, typer.Argument(metavar="FILE", help="A study's YAML, e.g. search_spaces/glyphs.yaml.", show_default=False)
     ] = None,
     address: JobsAddress = _LOCAL,
-    trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Search trials in total; extends a finished study.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Another name for the study.")] = None,
+    trials: Trials = None,
+    name: Name = None,
     set_: Overrides = None,
-    until: Annotated[str, typer.Option("--until", help="search: end before the final phase.")] = "final",
+    until: Until = "final",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set an earlier study of this name aside, and begin anew.")] = False,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Instead of FILE: every study of the home that the cluster was given and owes.")
@@ -48,14 +46,11 @@ def submit(
         _submit_unfinished(address, home)
         return
     assert file is not None
-    if until not in ("search", "final"):
-        raise typer.BadParameter(f"{until!r} is neither search nor final", param_hint="--until")
-    upto: Literal["search", "final"] = "search" if until == "search" else "final"
     loaded = load_study(file, overrides=overridden(set_, name, trials))
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     study = loaded.spec.study
-    identity = Cluster(address).submit(Order(study, dump_study(loaded.spec), upto, fresh))
+    identity = Cluster(address).submit(Order(study, dump_study(loaded.spec), until, fresh))
     print(f"{study} runs on {address} as job {identity}")
     print(f"  see-tune status {study} --address {address}")
     print(f"  see-tune logs {study} --follow --address {address}")

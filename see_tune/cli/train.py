@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile
+from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile, path_option
 
 if TYPE_CHECKING:
     from see_tune.results import EpochResult
@@ -17,24 +15,26 @@ if TYPE_CHECKING:
 
 def train(
     file: StudyFile,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Keep checkpoints here, and continue from them.")] = None,
+    folder: Annotated[Path | None, path_option("--folder", "Keep checkpoints here, and continue from them.")] = None,
     home: HomeFolder = None,
     set_: Overrides = None,
     as_json: AsJson = False,
 ) -> int:
     """Train ONE trial with the file's own values; no search, no Ray, no MLflow."""
-    from see_tune.checks import preflight
+    from see_tune.checks import preflight, unwritable
     from see_tune.home import find_home
     from see_tune.looks import Look, count_look
-    from see_tune.spec.load import load_study, trial_values
+    from see_tune.spec.load import load_values, trial_values
 
-    loaded = load_study(file, overrides=set_ or [])
-    trial, at_home = trial_values(loaded.spec), find_home(home)
-    facts = preflight(loaded.spec, trial, at_home)
+    spec, at_home = load_values(file, overrides=set_ or []), find_home(home)
+    trial = trial_values(spec)
+    if folder is not None and (unfit := unwritable(folder, "the folder", "--folder DIR")) is not None:
+        raise unfit
+    facts = preflight(spec, trial, at_home)
 
     def take_epoch(result: EpochResult, checkpoint: Path | None) -> None:
         if trial.objective_metric in result.metrics and trial.split.kind == "paper":
-            count_look(at_home, Look(facts.fingerprint, "", f"train {loaded.spec.study}", result.epoch, result.timestamp))
+            count_look(at_home, Look(facts.fingerprint, "", f"train {spec.study}", result.epoch, result.timestamp))
         if not as_json:
             print(_line(result, trial.epochs_in_all, trial.objective_metric), flush=True)
 

@@ -134,17 +134,14 @@ def _naming(source: Path | BinaryIO) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise DatasetError(
-            f"{path}: no such image. Compare the dataset's root with its files: see-tune datasets check"
-        ) from error
+        raise DatasetError(f"{path}: no such image; check the path, or where it is listed") from error
     except Image.DecompressionBombError as error:
         raise DatasetError(
             f"{path}: refused, it may be a decompression bomb ({error}). Make the picture smaller, or remove it"
         ) from error
     except Exception as error:  # on foreign bytes a decoder raises anything: OSError, SyntaxError, struct.error, zlib.error, ...
         raise DatasetError(
-            f"{path}: does not decode ({type(error).__name__}: {error}). Replace it, "
-            "or drop such images with dataset.on_corrupt: skip"
+            f"{path}: does not decode as an image ({type(error).__name__}: {error}); replace it, or remove it"
         ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -27,9 +28,9 @@ def evaluate_embeddings(
     """Recall@k, MAP@R and R-precision by cosine similarity, exact, with ties counted against the query.
 
     Args:
-        embeddings: (N, D) tensor or array of any floating type. They need not be of unit length.
-        labels: (N,) integers of any size, or strings.
-        ks: the k of Recall@k; any number of them cost one pass.
+        embeddings: (N, D) tensor, array or rows of any floating type. They need not be of unit length.
+        labels: (N,) integers, or strings.
+        ks: the k of Recall@k, whole numbers; any number of them cost one pass.
         gallery: (G, D), where queries are looked up in a gallery of their own; None looks each row up among all others.
         gallery_labels: (G,) of the same kind as `labels`.
         within_r: False leaves out MAP@R and R-precision.
@@ -41,21 +42,28 @@ def evaluate_embeddings(
         number, and the recall at such a k is the recall at it.
 
     Raises:
-        EvaluationError: numbers that are not finite, shapes or kinds that do not agree, no query with a positive, a k below 1.
+        EvaluationError: numbers that are not finite, shapes or kinds that do not agree, labels of several kinds or of none (None,
+            NaN), masked entries, no query with a positive, a k that is no whole number from 1.
 
     >>> import numpy as np
     >>> metrics = evaluate_embeddings(np.eye(4)[[0, 0, 1, 2]], ["cat", "cat", "dog", "dog"], ks=[1, 3])
     >>> metrics["recall_at_1"], metrics["recall_at_3"]
     (0.5, 1.0)
     """
+    _check_ks(ks)
     ranks = rank_queries(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, within_r=within_r)
     return summarize_ranks(ranks, ks)
 
 
+def _check_ks(ks: Sequence[int]) -> None:
+    wrong = [k for k in ks if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1]
+    if wrong:
+        raise EvaluationError(f"k = {wrong[0]} is no number of neighbours; valid are whole numbers from 1. Change the list of k.")
+
+
 def summarize_ranks(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
     """The dictionary of `evaluate_embeddings`, from ranks that are there already."""
-    if any(k < 1 for k in ks):
-        raise EvaluationError(f"k = {min(ks)} is no number of neighbours; valid are whole numbers from 1. Change the list of k.")
+    _check_ks(ks)
     counted = ranks.has_positive
     metrics = {f"recall_at_{k}": recall_at_k(ranks.best_positive_rank, k) for k in ks}
     if ranks.average_precision is not None and ranks.r_precision is not None:

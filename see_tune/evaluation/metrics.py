@@ -48,7 +48,8 @@ def precision_within_r(
     >>> precision_within_r(np.array([1, 3]), np.array([0, 0]), np.array([3]))
     (array([0.55555556]), array([0.66666667]))
     """
-    first = np.searchsorted(query, query)
+    counts = np.bincount(query, minlength=len(positives))
+    first = np.repeat(np.cumsum(counts) - counts, counts)
     precision = (np.arange(len(query)) - first + 1) / position
     inside = position <= positives[query]
     r = np.maximum(positives, 1)

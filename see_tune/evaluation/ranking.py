@@ -17,6 +17,8 @@ The design, because time and memory are what this costs (60,502 x 60,502 similar
 3. MAP@R and R-precision need positions up to R (the number of positives) and no further. A sample of the gallery gives each
    query a similarity that at least R negatives reach; positives not above it are beyond R. The few negatives above the
    remaining thresholds are listed in the sweep of step 2 and counted threshold by threshold.
+4. Where a class holds a good part of the gallery there are no few such negatives. Its queries have their R nearest put in
+   order, query by query, which costs the same however many of them are positives.
 
 Legend: Q queries, G gallery rows, D dimension, P positives, R the number of positives that a query has in the gallery.
 """
@@ -24,9 +26,11 @@ Legend: Q queries, G gallery rows, D dimension, P positives, R the number of pos
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,13 +39,15 @@ from torch import Tensor
 
 from see_tune.errors import EvaluationError
 from see_tune.evaluation.metrics import precision_within_r
-from see_tune.evaluation.vectors import Embeddings, as_matrix, full_precision, unit_rows
+from see_tune.evaluation.vectors import Embeddings, as_array, as_matrix, full_precision, unit_rows
 
 TIE_TOLERANCE = 1e-6
 
 _CPU_TILE = 1024  # 4 MB of similarities: they are counted before they leave the cache
 _GPU_TILE = 2048
 _SAMPLED_AT_ONCE = 2**22
+_ORDERED_AT_ONCE = 2**21  # about 100 MB
+_ORDERED_FROM = 1 / 32  # R over G: from here on ordering costs less than listing
 _POSITIVES_AT_ONCE = 2**23  # about 300 MB
 
 
@@ -82,7 +88,7 @@ def rank_queries(
 
     Args:
         embeddings: (Q, D) of any floating type; converted to float32 and normalised, see `vectors`.
-        labels: (Q,) integers of any size, or strings.
+        labels: (Q,) integers, or strings.
         gallery: (G, D) for a query-gallery set, where no query is its own neighbour. None: the set is its own gallery.
         gallery_labels: (G,) of the same kind as `labels`.
         within_r: also the average precision at R and R-precision, which cost about as much as half the rest.
@@ -138,17 +144,38 @@ def _encode(
 
 
 def _as_labels(labels: ArrayLike | Tensor, rows: Tensor, name: str) -> NDArray[np.generic]:
-    named = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    """(N,) int64 or str. A sequence is read as objects: numpy would make ``["1", 1]`` two equal strings, and of NaN a name."""
+    named = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else as_array(labels, name, object)
     if named.dtype.kind in "iub":
         named = named.astype(np.int64)
-    elif named.dtype.kind == "O":
-        named = named.astype(np.str_)
+    elif named.dtype.kind == "O" and named.shape == (len(rows),):
+        named = _of_one_kind(named, name)
     if named.shape != (len(rows),) or named.dtype.kind not in "iU":
         raise EvaluationError(
             f"{name} of shape {named.shape} and type {named.dtype} do not fit {len(rows)} embeddings; valid is one integer or "
             "string for each row. (Floating-point labels are refused: they merge large numbers.)"
         )
     return named
+
+
+def _of_one_kind(named: NDArray[np.object_], name: str) -> NDArray[np.generic]:
+    is_text = isinstance(named[0], str)
+    for row, label in enumerate(named):
+        if isinstance(label, str) != is_text or not (is_text or _is_integer(label)):
+            raise EvaluationError(
+                f"row {row} of the {name} is {label!r}; valid is one integer of at most 64 bits for each row, or one string for "
+                "each. Leave out what has no class, and convert the rest. (Floating-point labels are refused: they merge large "
+                "numbers.)"
+            )
+    return named.astype(np.str_ if is_text else np.int64)
+
+
+def _is_integer(label: Any) -> bool:
+    try:
+        np.int64(operator.index(label))
+    except (TypeError, OverflowError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -258,11 +285,15 @@ def _count_rows(mask: Tensor) -> Tensor:
 def _rank_within_r(pairs: _Pairs, r: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[NDArray[np.float64], ...]]:
     """(Q,) the rank of the best positive; (Q,) average precision at R and (Q,) R-precision.
 
-    Queries are taken all at once, unless their classes are so large that the positives of all would not fit in memory.
+    Queries are taken all at once, unless their classes are so large that the positives of all would not fit in memory. R
+    ascends along the queries, so that those of the largest classes are the last.
     """
-    part = np.cumsum(r) // _POSITIVES_AT_ONCE
-    ends = [*(np.flatnonzero(np.diff(part)) + 1).tolist(), len(r)]
-    ranked = [_rank_part_within_r(pairs, r, slice(start, end)) for start, end in pairwise([0, *ends])]
+    few = int(np.searchsorted(r, _ORDERED_FROM * len(pairs.answers)))
+    part = np.cumsum(r[:few]) // _POSITIVES_AT_ONCE
+    ends = [*(np.flatnonzero(np.diff(part)) + 1).tolist(), few]
+    ranked = [_rank_part_within_r(pairs, r, slice(start, end)) for start, end in pairwise([0, *ends]) if end]
+    size = max(1, _ORDERED_AT_ONCE // len(pairs.answers))
+    ranked += [_order_within_r(pairs, r[rows], rows) for rows in _windows(few, len(r), size)]
     best_rank, average_precision, r_precision = (np.concatenate(values) for values in zip(*ranked, strict=True))
     return best_rank, (average_precision, r_precision)
 
@@ -281,6 +312,24 @@ def _rank_part_within_r(
     best_rank[query[::-1]] = position[::-1]  # the first of a query is written last, and stays
     average_precision, r_precision = precision_within_r(position, query, r)
     return best_rank[part], average_precision[part], r_precision[part]
+
+
+def _order_within_r(
+    pairs: _Pairs, r: NDArray[np.int64], rows: slice
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The same for `rows`, whose R are `r`, from all their similarities at once."""
+    every = slice(0, len(pairs.answers))
+    similarity, positive = pairs.similarities(rows, every), pairs.same_class(rows, every)
+    if pairs.itself:
+        similarity.diagonal(rows.start).fill_(-torch.inf)
+        positive.diagonal(rows.start).fill_(False)
+    floor = similarity.masked_fill(~positive, -torch.inf).amax(dim=1) - TIE_TOLERANCE
+    above = _count_rows((similarity >= floor[:, None]) & ~positive)
+    # A positive counts as lower by the tolerance, and as later where that is the similarity of a negative.
+    keys = _ascending(similarity - TIE_TOLERANCE * positive) * 2 + ~positive
+    nearest_is_positive = keys.topk(max(1, int(r.max())), dim=1).values % 2 == 0
+    query, place = (found.cpu().numpy() for found in nearest_is_positive.nonzero(as_tuple=True))
+    return np.where(r > 0, above.cpu().numpy() + 1, 0), *precision_within_r(place + 1, query, r)
 
 
 @dataclass(frozen=True)
@@ -342,9 +391,13 @@ class _Contenders:
 
 def _sort_keys(query: Tensor, similarity: Tensor) -> Tensor:
     """Integers that ascend by query, and within a query as the float32 similarity descends; exact."""
-    bits = (similarity + 0.0).view(torch.int32).to(torch.int64)  # + 0.0 makes -0.0 the 0.0 it equals
-    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return (query << 32) - ascending
+    return (query << 32) - _ascending(similarity)
+
+
+def _ascending(similarity: Tensor) -> Tensor:
+    """int64 in the order of float32 numbers."""
+    bits = (similarity + 0.0).view(torch.int32)  # + 0.0 makes -0.0 the 0.0 it equals
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
 
 
 def _reached_by_r(pairs: _Pairs, rows: slice, r: NDArray[np.int64]) -> Tensor:

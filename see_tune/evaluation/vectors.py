@@ -6,17 +6,18 @@ normalised on the way in, so that a tolerance on similarities means the same for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from see_tune.errors import EvaluationError
 
-Embeddings = Tensor | NDArray[np.floating]
+Embeddings = Tensor | NDArray[np.floating] | Sequence[Sequence[float]]
 
 _ROWS_AT_A_TIME = 4096
 
@@ -25,8 +26,10 @@ def as_matrix(embeddings: Embeddings, name: str = "embeddings") -> Tensor:
     """The same numbers as a (N, D) tensor, on their own device, without a copy where none is needed.
 
     Raises:
-        EvaluationError: not two-dimensional, empty, or not of a floating type.
+        EvaluationError: not two-dimensional, empty, not of a floating type, or masked.
     """
+    if not isinstance(embeddings, Tensor):
+        embeddings = as_array(embeddings, name)
     floating = embeddings.is_floating_point() if isinstance(embeddings, Tensor) else np.issubdtype(embeddings.dtype, np.floating)
     if embeddings.ndim != 2 or 0 in embeddings.shape or not floating:
         raise EvaluationError(
@@ -37,6 +40,20 @@ def as_matrix(embeddings: Embeddings, name: str = "embeddings") -> Tensor:
         return embeddings.detach()
     rows = np.ascontiguousarray(embeddings)
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())  # torch warns about memory it may not write
+
+
+def as_array(values: ArrayLike, name: str, dtype: type | None = None) -> NDArray[Any]:
+    """An array of what a caller handed over: an array as it is, a sequence as numpy reads it.
+
+    Raises:
+        EvaluationError: it has masked entries, which numpy would count as if they were there, or rows of unlike lengths.
+    """
+    if np.ma.is_masked(values):
+        raise EvaluationError(f"{name} have masked entries, and every row counts; leave those rows out before")
+    try:
+        return np.asarray(values, None if isinstance(values, np.ndarray) else dtype)
+    except (TypeError, ValueError) as error:
+        raise EvaluationError(f"{name} are no array ({error}); hand over a tensor, an array, or rows of equal length") from error
 
 
 def unit_rows(matrix: Tensor, order: Tensor | None = None, name: str = "embeddings") -> Tensor:

@@ -103,7 +103,12 @@ class SEELoss(nn.Module):
             labels: (B,), integers in 0..C-1.
             share: part of the mini-batch that is expanded, in 0..1 (`share_at`). Where it rounds to no sample there is no
                 L_SEE (most losses are NaN on an empty batch).
+
+        Raises:
+            SpecError: an empty mini-batch, or a share outside 0..1.
         """
+        if len(embeddings) == 0:
+            raise SpecError("the mini-batch is empty, and a loss is a mean over it; hand over one embedding at least, or skip it")
         if not 0 <= share <= 1:
             raise SpecError(f"share is {share}; it is a part of the mini-batch, in 0..1 (see `share_at`)")
         # pytorch-metric-learning casts its proxies, for good, to the dtype it is given: half precision would round them, and a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -59,8 +58,8 @@ def study_result(
         undelivered=0,
         tracking_problems=(),
         commands={
-            "ui": shlex.join(["see-tune", "ui", "--home", str(home.root)]),
-            "continue": shlex.join(["see-tune", "run", str(folder.spec_file), "--home", str(home.root)]),
+            "ui": home.command("ui"),
+            "continue": home.command("run", str(folder.spec_file)),
         },
         search_ended=search_ended,
         gain_over_classes=_gain_over_classes(planned, see, off, folder),

@@ -159,6 +159,15 @@ def check_storage(folder: StudyFolder, spec: StudySpec) -> Iterator[StudyError]:
             yield error
 
 
+def check_warm_start(loaded: Loaded, home: Home) -> Iterator[StudyError]:
+    """Why each study of `warm_start` that cannot be one is none."""
+    for name in loaded.spec.warm_start:
+        try:
+            _comparable(name, loaded, home)
+        except StudyError as error:
+            yield error
+
+
 def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger, Ledger | None] | None:
     """(searched rows, planned rows, rows searched with SEE off) of the newest generation, read only, also while it runs.
 
@@ -282,7 +291,7 @@ def _comparable(name: str, loaded: Loaded, home: Home) -> list[Generation]:
         raise StudyError(f"{key}: a study knows its own trials; name another, or leave it out")
     address = stored_address(folder, name)
     if address is None:
-        raise StudyError(f"{key}: there is no such study in {home.root}; `see-tune list` names those that are there")
+        raise StudyError(f"{key}: there is no such study in {home.root}; those that are there: {home.command('list')}")
     storage = view_storage(folder, address)
     ledgers = [read_ledger(storage, study) for study in studies_of(storage, address.name)]
     generations = [Generation(parse_study(ledger.spec_text, name).spec, ledger) for ledger in ledgers if ledger.spec_text]

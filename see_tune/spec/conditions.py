@@ -42,23 +42,26 @@ def build_space(spec: StudySpec, domains: Mapping[str, Domain], findings: Findin
     if findings.problems:
         return Space((), {})
     builder = _Builder(trial, domains)
-    for name in order:
-        never = builder.add(name, conditions[name])
-        if never:
-            findings.warn(("search", name), f"can never be active, so it is left out: {never}")
+    reasons = {name: never for name in order if (never := builder.add(name, conditions[name]))}
+    for name, never in reasons.items():
+        findings.warn(("search", name), f"can never be active, so it is left out: {never}")
     if not builder.alive:
-        findings.refuse(("search",), "nothing is left to search: no parameter can ever be active")
+        findings.refuse(("search",), _nothing_left(reasons))
     return Space(tuple(builder.alive.values()), builder.fixed)
+
+
+def _nothing_left(reasons: Mapping[str, str]) -> str:
+    told = "; ".join(dict.fromkeys(reasons.values()))
+    return (
+        f"nothing is left to search, as none of {', '.join(reasons)} can ever be active: {told}; change that, or train the "
+        "file's own values alone: see-tune train FILE"
+    )
 
 
 def _conditions(spec: StudySpec, trial: TrialSpec, name: str, findings: Findings) -> Conditions:
     found: Conditions = {}
-    if name.startswith("see.") and name != "see.enabled":
-        if "see.enabled" in spec.search:
-            found["see.enabled"] = (True,)
-        elif not spec.see.enabled:
-            message = "varies nothing while see.enabled is false; set see.enabled: true, or search it: {choice: [true, false]}"
-            findings.refuse(("search", name), message)
+    if name.startswith("see.") and name != "see.enabled" and ("see.enabled" in spec.search or not spec.see.enabled):
+        found["see.enabled"] = (True,)
     if name in _MATTERS_WITH:
         key, allowed = _MATTERS_WITH[name]
         found[key] = allowed

@@ -8,6 +8,7 @@ true and false, decimal, ``0o`` and ``0x`` integers, floats; everything else, da
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -151,8 +152,12 @@ def read_text(path: Path) -> str:
 
 
 def _neighbours(path: Path) -> str:
-    found = sorted(str(file) for file in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
-    return f"there are {', '.join(found[:8])}" if found else "check the path, or copy one of search_spaces/"
+    """The files that may have been meant: of a like name, in that folder or among those that are there to be copied."""
+    found = {file.stem: file for folder in (Path("search_spaces"), path.parent) for file in sorted(folder.glob("*.y*ml"))}
+    near = difflib.get_close_matches(path.stem, found, n=3)
+    if not near:
+        return "check the path, or copy one of search_spaces/"
+    return f"did you mean {' or '.join(str(found[name]) for name in near)}?"
 
 
 def parse(text: str, source: str) -> Document:
@@ -250,8 +255,17 @@ class _Reader:
         self.problems.append(Problem(self._place(node), dotted(path), message))
 
 
-def override(document: Document, assignments: Sequence[str]) -> Document:
-    """The document with ``--set key=value`` assignments laid over it, in order; values are YAML.
+@dataclass(frozen=True)
+class Flag:
+    """A key that has an option of its own: ``Flag("--trials", "budget.trials", 40)``. Its value is no YAML, but what it is."""
+
+    option: str
+    key: str
+    value: str | int
+
+
+def override(document: Document, assignments: Sequence[str | Flag]) -> Document:
+    """The document with ``--set key=value`` assignments and flags laid over it, in order; an assignment's value is YAML.
 
     Everything after ``search.`` is one key: ``--set 'search.see.n_aug={int: [1, 4]}'``.
 
@@ -259,12 +273,8 @@ def override(document: Document, assignments: Sequence[str]) -> Document:
     """
     values, places = document.values, dict(document.places)
     for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        place = f"--set {redacted(assignment)}"
-        if not equals or not key.strip():
-            raise SpecError(f"{place}: must be KEY=VALUE, such as --set train.epochs=2")
-        path = _override_path(key.strip())
-        new = _assigned(text, place)
+        key, new, place = _assigned(assignment)
+        path = _override_path(key)
         values = _with(values, path, new.values["value"], place)
         places = {kept: where for kept, where in places.items() if kept[: len(path)] != path}
         for depth in range(1, len(path)):
@@ -273,9 +283,17 @@ def override(document: Document, assignments: Sequence[str]) -> Document:
     return Document(document.source, values, places)
 
 
-def _assigned(text: str, place: str) -> Document:
+def _assigned(assignment: str | Flag) -> tuple[str, Document, str]:
+    """The key, its new value as the key ``value`` of a document, and the place that both stand at."""
+    if isinstance(assignment, Flag):
+        place = f"{assignment.option} {assignment.value}"
+        return assignment.key, Document(place, {"value": assignment.value}, {("value",): place}), place
+    key, equals, text = assignment.partition("=")
+    place = f"--set {redacted(assignment)}"
+    if not equals or not key.strip():
+        raise SpecError(f"{place}: must be KEY=VALUE, such as --set train.epochs=2")
     try:
-        return parse(f"value: {text}", place)
+        return key.strip(), parse(f"value: {text}", place), place
     except SpecError as error:
         raise SpecError(str(error).replace(f"{place}:1: ", f"{place}: ")) from None
 

@@ -409,7 +409,7 @@ class ValidationSpec(Part):
 class BudgetSpec(Part):
     """When the search ends: at whichever comes first."""
 
-    trials: Count = Field(60, description="in total; --trials extends")
+    trials: Annotated[int, Field(ge=1, le=100_000)] = Field(60, description="in total; --trials extends")
     hours: Positive | None = Field(None, description="wall-clock hours of the search over all its sessions")
     device_hours: Positive | None = Field(None, description="summed hours of the trials")
 
@@ -417,7 +417,7 @@ class BudgetSpec(Part):
 class FinalSpec(Part):
     """The winner and its baseline, retrained on all training classes and tested once."""
 
-    seeds: Count = Field(5, description="training seeds of the winner and of its baseline")
+    seeds: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="training seeds of the winner and of its baseline")
     baseline: Literal["auto", "paired", "searched", "none"] = Field(
         "auto",
         description="SEE off beside the winner: paired, with the winner's other values; searched, with a search of its own; "

@@ -89,7 +89,7 @@ def complaint(detail: ErrorDetails, name: str) -> str:
     if isinstance(found, str):
         options = [str(option) for part in _options(schema or {}) for option in part.get("enum", [])]
         unquoted = scalar(found)
-        advice = keys.nearest(found, options) or ("" if isinstance(unquoted, str) else "; remove the quotes")
+        advice = keys.nearest(found, options) or ("" if isinstance(unquoted, str) or not found else "; remove the quotes")
     return f"found {shown(found)}; valid: {valid}{advice}"
 
 

@@ -96,9 +96,10 @@ def load_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(file, framework="pt") as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}, stored.metadata() or {}  # noqa: SIM118
     except (OSError, SafetensorError) as exc:
+        why = f"cannot be read ({exc})" if file.exists() else "does not exist"
         raise CheckpointError(
-            f"{file}: no weights can be read there ({exc}). A training writes them after each epoch that is its best; "
-            "run the training again, or name the folder of one that finished."
+            f"{file} {why}. A training writes its weights there after each epoch that is its best; run the training again, or "
+            "name the folder of one that finished."
         ) from exc
 
 

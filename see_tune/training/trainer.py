@@ -116,10 +116,16 @@ def load_trained(folder: Path) -> tuple[EmbeddingModel, TrialSpec, Preprocessing
     weights, header = load_weights(folder)
     if "spec" not in header:
         raise CheckpointError(f"{folder}: its weights carry no spec. Name the folder of a training, as it was written.")
-    spec = TrialSpec.model_validate_json(header["spec"])
-    preprocessing = make_preprocessing(spec)
-    model = make_model(spec, preprocessing, weights="none")
-    model.load_state_dict(weights)
+    try:
+        spec = TrialSpec.model_validate_json(header["spec"])
+        preprocessing = make_preprocessing(spec)
+        model = make_model(spec, preprocessing, weights="none")
+        model.load_state_dict(weights)
+    except (ValueError, RuntimeError) as exc:  # pydantic's, torch's
+        raise CheckpointError(
+            f"{folder}: its weights are not those of the spec that they carry ({' '.join(str(exc).split())[:200]}). It was "
+            "written by another version of see-tune; train it again."
+        ) from exc
     return model.eval(), spec, preprocessing
 
 

@@ -43,10 +43,21 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
     [
         (["run", "nope.yaml"], "nope.yaml: no such file"),
         (["run", GLYPHS, "--trials", "0"], "--trials"),
-        (["run", GLYPHS, "--until", "never"], "neither search nor final"),
+        (["run", GLYPHS, "--trials", "x"], "found 'x'; valid: a whole number"),
+        (["run", GLYPHS, "--trials", str(10**9)], "--trials 1000000000: budget.trials: "),
+        (["run", GLYPHS, "--until", "never"], "'never' is not one of 'search', 'final'"),
+        (["run", GLYPHS, "--smoke", "--trials", "9"], "leave one of the two out"),
+        (["run", GLYPHS, "--dry-run", "--address", "auto"], "leave --address out"),
+        (["run", GLYPHS, "--home", ""], "'--home': it is empty"),
+        (["run", GLYPHS, "--name", ""], "--name : study: found the text ''"),
+        (["train", GLYPHS, "--folder", "a-file/below"], "a-file/below cannot be written"),
+        (["list", "--home", "absent"], "there is no home folder"),
+        (["export", "glyphs", "--out", "x", "--format", "tf"], "'tf' is not one of 'safetensors', 'onnx'"),
+        (["best", "glyph"], "no dataset 'glyph'"),
+        (["promote", "glyph", "1"], "no dataset 'glyph'"),
         (["run", GLYPHS, "--set", "see.n_agu=3"], "did you mean see.n_aug"),
         (["run", GLYPHS, "--set", "see.n_aug"], "see.n_aug"),
-        (["run", GLYPHS, "--name", "Not A Name"], "study"),
+        (["run", GLYPHS, "--name", "Not A Name"], "--name Not A Name: study: "),
         (["run", GLYPHS, "--set", "model.backbone=resnet5O"], "resnet50"),
         (["run", GLYPHS, "--set", "model.weights=absent.safetensors"], "absent.safetensors"),
         (["run", GLYPHS, "--set", "resources.gpus=2"], "resources.gpus"),
@@ -61,6 +72,8 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["evaluate", "absent", "--dataset", "foo"], "no dataset 'foo'"),
         (["datasets", "check", "glyphs", "--home", "a-file"], "a-file cannot be written"),
         (["evaluate", "absent"], "there is no model 'absent'"),
+        (["evaluate", "."], "'.' is no training with a model: best.safetensors does not exist"),
+        (["query", ".", "absent.jpg"], "make one with see-tune index DATASET --images DIR --out INDEX"),
         (["evaluate", "models:/cars@champion"], "names no version"),
         (["evaluate", "models:/see-tune.cars196@champion"], "is not in the registry"),
         (["ui"], "see-tune run"),
@@ -96,6 +109,45 @@ def test_dry_run_says_what_would_run_and_starts_nothing(capsys: pytest.CaptureFi
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dry_run_refuses_all_that_run_would_below_its_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wrong = ["model.backbone=resnet5O", "resources.gpus=1", "resources.cpus=4096", "warm_start=[absent]"]
+    arguments = [part for assignment in wrong for part in ("--set", assignment)]
+    assert main(["run", GLYPHS, "--dry-run", "--json", *arguments, "--home", str(tmp_path / "home")]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["study"] == "glyphs"
+    for part in ("resnet50", "1 GPU and this machine has 0", "4096 cores", "warm_start: [absent]: there is no such study"):
+        assert part in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_of_an_absent_dataset_says_it_as_run_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEE_TUNE_DATA", raising=False)
+    assert main(["run", str(ROOT / "search_spaces/cub.yaml"), "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert "deit_small" in said.out
+    assert str(tmp_path / "data/cub200") in said.err
+
+
+def test_dry_run_of_a_smoke_run_names_no_place_that_will_be_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", GLYPHS, "--smoke", "--dry-run", "--json", "--home", str(tmp_path)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["results"] == f"a throw-away folder in {tmp_path}"
+    assert plan["trials"].startswith("2 of 2 epochs")
+
+
+def test_smoke_run_leaves_nothing_and_prints_no_place_that_is_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    few = ["--set", "dataset.classes=24", "--set", "data.workers=0", "--set", "warm_start=[an-earlier-one]"]
+    assert main(["run", GLYPHS, "--smoke", "--json", *few, "--home", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert (result["complete"], result["folder"], result["tracking"], result["commands"]) == (2, "", "", {})
+    assert "smoke: it runs; the throw-away study is gone" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
 def test_measured_dry_run_says_how_long_search_and_final_phase_take(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     small = ["--set", "dataset.classes=40", "--set", "data.workers=0"]
     assert main(["run", GLYPHS, "--dry-run", "--measure", "--json", *small, "--home", str(tmp_path)]) == 0
@@ -128,6 +180,20 @@ def test_train_runs_one_trial_with_the_files_own_values(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "epoch   1/1" in said
     assert "best: val/recall_at_1" in said
+
+
+def test_train_with_see_off_asks_nothing_of_what_the_file_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["train", GLYPHS, *SMALL, "--set", "see.enabled=false", "--home", str(tmp_path)]) == 0
+    assert "best: val/recall_at_1" in capsys.readouterr().out
+
+
+def test_a_home_that_nobody_named_may_be_absent(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEE_TUNE_HOME", raising=False)
+    assert main(["list"]) == 0
+    assert "no study in" in capsys.readouterr().out
 
 
 def test_train_of_a_diverging_trial_is_exit_1_with_the_cause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

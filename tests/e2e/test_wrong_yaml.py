@@ -166,8 +166,12 @@ TABLE = [
         "see.gradient -> see.n_aug -> see.gradient",
         line=5,
     ),
-    search(
-        "SEE searched while off", "see.n_aug: {int: [1, 8]}", "see.n_aug", "while see.enabled is false", "see: {enabled: false}\n"
+    Wrong(
+        "nothing but SEE searched, and SEE off",
+        SEARCH + "  see.n_aug: {int: [1, 8]}\nsee: {enabled: false}\n",
+        3,
+        "search",
+        "nothing is left to search, as none of see.n_aug can ever be active: see.enabled is False and not True",
     ),
     # The first points
     after("trial 0 out of range", "see: {n_aug: 100}", "see.n_aug", "100 lies outside what `search` varies, 1..64"),
@@ -222,6 +226,14 @@ def test_a_wrong_file_exits_with_2_and_without_a_traceback(
     assert place(wrong, file) in output.err
     assert "Traceback" not in output.err
     assert output.out == ""
+
+
+def test_a_wrong_item_is_no_empty_list(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(HEAD + "evaluate: {ks: [0]}\n")
+    with pytest.raises(SpecError) as caught:
+        load_study(file)
+    assert str(caught.value) == f"{file}:4: evaluate.ks[0]: found the number 0; valid: a whole number, at least 1"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from see_tune import checks
 from see_tune.checks import preflight
-from see_tune.errors import SpecError, StudyError, UserError
+from see_tune.errors import SpecError, StudyError, UserError, WeightsError
 from see_tune.home import Home
 from see_tune.spec.load import parse_study, trial_values
 
@@ -59,6 +59,25 @@ def test_all_that_is_wrong_is_one_list(tmp_path: Path, on_nfs: None, monkeypatch
     lines = [line[4:].split(":")[0] for line in str(caught.value).splitlines()[1:]]
     assert lines == ["storage", "the environment's MLFLOW_TRACKING_URI", "node b", "resources.gpus"]
     assert "a has 0, b has 0" in str(caught.value)
+
+
+WRONG = ("model.backbone=resnet5O", "resources.gpus=1", "dataset.name=cub200", "dataset.root=/absent", "dataset.classes=null")
+
+
+def test_an_absent_dataset_hides_nothing_else_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        check(tmp_path, overrides=WRONG, gpus={"a": 0})
+    found = [line[4:].split(" ")[0] for line in str(caught.value).splitlines() if line.startswith("  - ")]
+    assert found == ["dataset", "model.backbone", "resources.gpus:"]
+
+
+def test_checks_that_are_not_thorough_leave_nothing_and_fetch_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("see_tune.models._load_pretrained", lambda backbone: pytest.fail("weights were fetched"))
+    pretrained = ("model.backbone=resnet18", "model.weights=pretrained", "dataset.on_corrupt=skip")
+    check(tmp_path / "home", overrides=pretrained, thorough=False)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(WeightsError, match="timm has none for glyphnet"):
+        check(tmp_path / "home", overrides=("model.weights=pretrained",), thorough=False)
 
 
 def test_a_micro_batch_that_is_not_exact_is_refused(tmp_path: Path) -> None:

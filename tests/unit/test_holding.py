@@ -67,7 +67,7 @@ def hold(home: Path, *, elsewhere: bool = False) -> subprocess.Popen[str]:
 def test_the_second_driver_is_told_pid_and_host_of_the_first(folder: StudyFolder, tmp_path: Path) -> None:
     with hold(tmp_path) as other:
         assert holder_of(folder).pid == other.pid
-        with pytest.raises(StudyError, match=rf"running already \(pid {other.pid} on .*see-tune stop s"), held(folder):
+        with pytest.raises(StudyError, match=rf"running already \(pid {other.pid} on .*see-tune stop s --home "), held(folder):
             pass
         other.kill()
 

@@ -25,6 +25,10 @@ def test_every_path_of_a_study_lies_in_its_folder(tmp_path: Path) -> None:
     assert all(path.is_relative_to(tmp_path / "studies" / "cars") for path in paths)
 
 
+def test_a_study_folder_knows_its_home(tmp_path: Path) -> None:
+    assert Home(tmp_path).study("cars").home == Home(tmp_path)
+
+
 def test_given_root_is_the_only_place_looked_in(tmp_path: Path) -> None:
     assert dataset_places("cub200", tmp_path) == (tmp_path,)
 

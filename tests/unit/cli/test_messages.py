@@ -28,6 +28,9 @@ def _texts() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
                 yield f"{file.relative_to(PROJECT)}:{node.lineno}", "".join(map(str, parts))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "command":
+                words = [word.value if isinstance(word, ast.Constant) else "X" for word in node.args]  # Home.command
+                yield f"{file.relative_to(PROJECT)}:{node.lineno}", f"`see-tune {' '.join(map(str, words))}`" if words else ""
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield f"{file.relative_to(PROJECT)}:{node.lineno}", node.value
     for file in (PROJECT / "README.md", *sorted((PROJECT / "search_spaces").glob("*.yaml"))):

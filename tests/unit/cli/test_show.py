@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from see_tune.cli.show import duration, interval_text, result_lines
+from see_tune.cli.show import answer_lines, duration, interval_text, result_lines
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -53,6 +53,12 @@ def test_gain_is_judged_by_the_interval_over_seeds_and_by_the_one_over_classes()
         "gain             +0.4 [+0.1, +0.7]      over training seeds: gain",
         "                 +0.4 [-0.2, +1.0]      over test classes: no gain shown",
     ]
+
+
+def test_an_answer_without_places_names_none() -> None:
+    told = "\n".join(answer_lines(RESULT))
+    assert "SEE" in told
+    assert not any(place in told for place in (RESULT.folder, RESULT.tracking, *RESULT.commands.values()))
 
 
 def test_gain_of_queries_that_were_not_kept_has_the_interval_over_seeds_alone() -> None:

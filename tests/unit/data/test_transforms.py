@@ -109,6 +109,14 @@ def test_a_missing_image_is_named(tmp_path: Path) -> None:
         open_rgb(tmp_path / "gone.jpg")
 
 
+@pytest.mark.parametrize("name", ["gone.jpg", "bad.jpg"])
+def test_what_is_said_of_a_picture_fits_one_that_is_in_no_dataset(name: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"this is a text file")
+    with pytest.raises(DatasetError) as caught:
+        open_rgb(tmp_path / name)
+    assert "dataset" not in str(caught.value)
+
+
 @pytest.mark.parametrize("size", [(80, 60), (60, 80), (57, 123), (32, 32), (20, 31), (301, 40)])
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_evaluation_is_torchvisions_resize_and_centre_crop(size: tuple[int, int], interpolation: str) -> None:

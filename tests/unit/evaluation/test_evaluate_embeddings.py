@@ -73,9 +73,24 @@ def test_arrays_that_may_not_be_written_are_read(recwarn: pytest.WarningsRecorde
     assert not recwarn.list
 
 
-def test_k_must_be_positive() -> None:
-    with pytest.raises(EvaluationError, match="k = 0"):
-        evaluate_embeddings(*draw_clusters(), ks=(0, 1))
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "1", None])
+def test_k_is_a_whole_number_from_1(k: object) -> None:
+    with pytest.raises(EvaluationError, match=f"k = {k} is no number of neighbours"):
+        evaluate_embeddings(*draw_clusters(), ks=(1, k))  # type: ignore[arg-type]
+
+
+def test_rows_and_arrays_mean_the_same() -> None:
+    embeddings, labels = draw_clusters(60, 6)
+    expected = evaluate_embeddings(embeddings, labels)
+    assert evaluate_embeddings(embeddings.tolist(), labels.tolist()) == expected
+    assert evaluate_embeddings(embeddings.numpy(), labels.numpy(), ks=np.array([1, 2, 4, 8])) == expected
+
+
+def test_masked_embeddings_are_refused() -> None:
+    embeddings, labels = draw_clusters(60, 6)
+    masked = np.ma.masked_greater(embeddings.numpy(), 0)
+    with pytest.raises(EvaluationError, match="embeddings have masked entries"):
+        evaluate_embeddings(masked, labels)
 
 
 def test_ranks_summarised_later_give_the_same_metrics() -> None:

@@ -257,6 +257,13 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         SEELoss(build("nsoftmax"), **{"n_aug": 4, "lambda_": 0.2, **wrong})
 
 
+@pytest.mark.parametrize("name", ["nsoftmax", "proxy_anchor"])
+def test_an_empty_batch_is_refused(name: str) -> None:
+    z, labels = draw_batch()
+    with pytest.raises(SpecError, match="the mini-batch is empty"):
+        SEELoss(build(name), n_aug=4, lambda_=0.2)(z[:0], labels[:0], share=0.4)
+
+
 def test_share_outside_its_range_is_refused() -> None:
     z, labels = draw_batch()
     with pytest.raises(SpecError, match="share is 5"):

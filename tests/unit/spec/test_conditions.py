@@ -45,6 +45,14 @@ def test_see_is_varied_only_where_it_is_on() -> None:
     assert parameters(loaded)["see.n_aug"].when == (("see.enabled", (True,)),)
 
 
+def test_what_varies_see_is_left_out_where_see_is_off() -> None:
+    loaded = load("see.n_aug: {int: [1, 8]}\nloss.proxy_anchor.alpha: {float: [16, 64]}", "see: {enabled: false}\n")
+    assert list(parameters(loaded)) == ["loss.proxy_anchor.alpha"]
+    assert loaded.warnings == (
+        "f.yaml:5: search.see.n_aug: can never be active, so it is left out: see.enabled is False and not True",
+    )
+
+
 def test_a_ramp_is_varied_only_with_a_shape_that_ramps() -> None:
     loaded = load("see.pace.ramp: {float: [0.1, 1]}\nsee.pace.shape: {choice: [cosine, step, constant]}")
     assert parameters(loaded)["see.pace.ramp"].when == (("see.pace.shape", ("cosine", "step")),)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from see_tune.errors import SpecError
-from see_tune.spec.document import beneath, dotted, override, parse, scalar
+from see_tune.spec.document import Flag, beneath, dotted, override, parse, read_text, scalar
 
 
 @pytest.mark.parametrize(
@@ -111,6 +113,22 @@ def test_an_override_lies_over_the_file_and_names_itself() -> None:
     assert document.values == {"see": {"n_aug": 8}, "train": {"epochs": 2}}
     assert document.place(("see", "n_aug")) == "--set see.n_aug=8"
     assert document.place(("train", "epochs")) == "--set train.epochs=2"
+
+
+def test_a_flags_value_is_no_yaml_and_stands_at_its_flag() -> None:
+    document = override(parse("study: s\n", "f.yaml"), [Flag("--name", "study", "2024")])
+    assert document.values == {"study": "2024"}
+    assert document.place(("study",)) == "--name 2024"
+
+
+def test_an_absent_file_is_told_with_those_of_a_like_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("docker-compose.yml", "my-cars.yaml"):
+        (tmp_path / name).touch()
+    with pytest.raises(SpecError, match=r"no such file; did you mean my-cars\.yaml\?$"):
+        read_text(Path("my-car.yaml"))
+    with pytest.raises(SpecError, match=r"no such file; check the path, or copy one of search_spaces/$"):
+        read_text(Path("study.yaml"))
 
 
 def test_an_override_replaces_a_whole_block_with_its_places() -> None:

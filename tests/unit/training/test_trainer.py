@@ -20,7 +20,7 @@ from see_tune.home import Home
 from see_tune.models import weights_hash
 from see_tune.results import EpochResult, TrialResult
 from see_tune.spec.models import SplitSpec, TrialSpec
-from see_tune.training.checkpoint import load_checkpoint, load_ranks
+from see_tune.training.checkpoint import load_checkpoint, load_ranks, save_weights
 from see_tune.training.trainer import load_trained, train
 
 SpecMaker = Callable[..., TrialSpec]
@@ -343,7 +343,15 @@ def test_the_trained_model_is_that_of_the_best_epoch(spec_of: SpecMaker, home: H
 
 
 def test_a_folder_without_a_training_has_no_model(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no weights"):
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_trained(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["of another version", "model"])
+def test_weights_that_are_not_those_of_their_spec_are_no_model(key: str, tmp_path: Path) -> None:
+    spec = {"dataset": {"name": "glyphs"}, key: {"backbone": "glyphnet"}}
+    save_weights(tmp_path, torch.nn.Linear(2, 2), {"spec": json.dumps(spec)})
+    with pytest.raises(CheckpointError, match="not those of the spec that they carry"):
         load_trained(tmp_path)
 
 
