@@ -4,14 +4,17 @@ The best of many test numbers is partly luck, also where each was measured hones
 how many there were. Final runs count, each epoch of a study with ``protocol: paper``, and `see-tune evaluate`.
 
 A line is one look as JSON, appended in one write, so that studies side by side need no lock. A training that goes on from a
-checkpoint tells its epochs again: the same line twice is one look.
+checkpoint tells its epochs again: the same line twice is one look. A study that was set aside leaves a line of its own, since
+what looks under its name from there on is another one.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, astuple, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from see_tune.errors import UserError
 from see_tune.home import Home
@@ -39,7 +42,21 @@ def count_look(home: Home, look: Look) -> None:
     Raises:
         UserError: it cannot be written down.
     """
-    line = (json.dumps(asdict(look)) + "\n").encode()
+    _append(home, asdict(look))
+
+
+def count_set_aside(home: Home, study: str) -> None:
+    """Let the next study of this name count as another one.
+
+    Raises:
+        UserError: it cannot be written down.
+    """
+    if home.looks_file.is_file():
+        _append(home, {"set_aside": study})
+
+
+def _append(home: Home, said: dict[str, Any]) -> None:
+    line = (json.dumps(said) + "\n").encode()
     try:
         home.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(home.looks_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -60,14 +77,22 @@ def read_looks(home: Home, fingerprint: str) -> Looks:
         lines = home.looks_file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         lines = []
-    looks = {astuple(look): look for line in lines if (look := _parsed(line)) and look.fingerprint == fingerprint}.values()
-    studies = [look.study for look in looks if look.study]
+    aside: Counter[str] = Counter()
+    looks: dict[Look, tuple[str, int]] = {}  # a look -> whose: the name, and how many of that name were set aside before
+    for line in lines:
+        said = _parsed(line)
+        if isinstance(said, str):
+            aside[said] += 1
+        elif said is not None and said.fingerprint == fingerprint:
+            looks.setdefault(said, (said.study, aside[said.study]))
+    studies = [study for study in looks.values() if study[0]]
     return Looks(times=len(studies), studies=len(set(studies)), by_hand=len(looks) - len(studies))
 
 
-def _parsed(line: str) -> Look | None:
-    """None for a line that a full disk cut."""
+def _parsed(line: str) -> Look | str | None:
+    """A look, or the name of a study that was set aside; None for a line that a full disk cut."""
     try:
-        return Look(**json.loads(line))
+        said = json.loads(line)
+        return str(said["set_aside"]) if "set_aside" in said else Look(**said)
     except (ValueError, TypeError):
         return None

@@ -108,6 +108,7 @@ class Arm(_JsonRecord):
 
     values: the searched values it was chosen with.
     see_enabled: False for SEE off, also where a study was told to search without it.
+    see_expands: whether SEE expands anything up to `epoch`; where it does not, it trained as SEE off does.
     lineage: the search trial (or the baseline row) it comes from.
     validation: metrics at `epoch` on the held-out training classes (the mean over folds where it was re-ranked).
     epoch: e*, after which its final runs end.
@@ -123,6 +124,7 @@ class Arm(_JsonRecord):
     test: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     test_mean: Mapping[str, Interval] = field(default_factory=dict)
     see_enabled: bool = True
+    see_expands: bool = True
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

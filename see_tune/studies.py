@@ -13,6 +13,7 @@ from typing import Literal
 from see_tune.errors import StudyError
 from see_tune.holding import held, holder_of, running_already
 from see_tune.home import Home, StudyFolder
+from see_tune.looks import count_set_aside
 from see_tune.results import StudyResult
 from see_tune.spec.load import Loaded, identity_differences, parse_study
 from see_tune.spec.models import StudySpec
@@ -148,6 +149,7 @@ def set_aside(folder: StudyFolder) -> Path:
         if aside.exists():
             raise StudyError(f"{aside} exists already; a study is set aside once a second at most: try again")
         folder.root.rename(aside)
+        count_set_aside(folder.home, folder.root.name)
     for mark in ("lock.holder", "lock.tmp"):
         (aside / mark).unlink(missing_ok=True)
     return aside

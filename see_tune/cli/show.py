@@ -55,6 +55,8 @@ def answer_lines(result: StudyResult) -> list[str]:
         for name, value in result.see.values.items():
             lines.append(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
     lines += _validation(result)
+    if result.see and result.see.see_enabled and not result.see.see_expands:
+        lines.append(f"{'SEE':<17}expands nothing by epoch {result.see.epoch}, its best: trained as SEE off is")
     lines += _test(result)
     if result.test_looks:
         lines.append(f"test classes     {looked_at(result.test_looks)}")

@@ -63,4 +63,9 @@ def _two_columns(file: Path, names: str) -> list[tuple[str, str]]:
     for (where, _), (_, value) in rows:
         if not is_inside(value):
             raise DatasetError(f"{where}: {value!r} lies outside of the dataset's root. The file is not the published one")
+    first: dict[str, str] = {}
+    for (where, _), (image, _) in rows:
+        if image in first:
+            raise DatasetError(f"{where}: image {image} stands in {first[image]} already. The file is not the published one")
+        first[image] = where
     return [(image, value) for _, (image, value) in rows]

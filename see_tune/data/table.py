@@ -6,6 +6,7 @@ A reader lists images and opens none. Rows keep the order of the annotation file
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,8 +107,14 @@ def build_table(
     """An ImageTable from one list a column; `classes` are names, numbered in the order they first appear.
 
     Raises:
-        DatasetError: a name is no text.
+        DatasetError: a name is no text, or an image is listed twice.
     """
+    twice = next((path for path, times in Counter(paths).items() if times > 1), None)
+    if twice is not None:
+        raise DatasetError(
+            f"{root}: {twice!r} is listed twice, and an image that is its own twin is always found; list each image once, or "
+            "unpack the archive again"
+        )
     for text in (*paths, *dict.fromkeys(classes)):
         if not _is_text(text):
             raise DatasetError(

@@ -108,7 +108,9 @@ def _chosen(record: StudyRecord) -> str:
     how = f"mean over {record.spec.validation.rerank_folds} folds" if see.reranked else _own_validation(record.spec)
     values = ", ".join(f"{name} {setting(value)}" for name, value in see.values.items())
     beside = f", {side_title(off)} {percent(_value(off))}" if off else ""
-    return f"{see.lineage} with {percent(_value(see))} after epoch {see.epoch} ({how}{beside}): {values}."
+    same = " SEE expands nothing by that epoch: it trained as SEE off does, and this is no comparison of the two."
+    unlike = "" if see.see_expands or not see.see_enabled else same
+    return f"{see.lineage} with {percent(_value(see))} after epoch {see.epoch} ({how}{beside}): {values}.{unlike}"
 
 
 def _own_validation(spec: StudySpec) -> str:

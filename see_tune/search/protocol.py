@@ -273,6 +273,7 @@ class Protocol:
         finals = [row for row in self._final.finished() if _is_final_of(row, candidate)]
         metrics = [row.result.epochs[-1].metrics for row in finals]
         names = sorted({name for values in metrics for name in values if name.startswith("test/")}, key=_metric_order)
+        see_enabled = self._see_enabled(candidate)
         return Arm(
             candidate.lineage,
             dict(candidate.values),
@@ -281,7 +282,8 @@ class Protocol:
             candidate.reranked,
             tuple(row.plan["seed"] for row in finals),
             {name: tuple(values[name] for values in metrics) for name in names},
-            see_enabled=self._see_enabled(candidate),
+            see_enabled=see_enabled,
+            see_expands=see_enabled and apply(self._base, candidate.values).expands_by(candidate.epoch),
         )
 
     def _see_enabled(self, candidate: Candidate) -> bool:

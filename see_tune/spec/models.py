@@ -25,6 +25,7 @@ from pydantic import (
 from see_tune.addresses import check_storage, check_tracking
 from see_tune.data import DATASETS
 from see_tune.losses import LOSSES
+from see_tune.method.curriculum import expanded_count, share_at
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -266,6 +267,12 @@ class TrialSpec(Part):
     def epochs_in_all(self) -> int:
         """Epochs of all its trainings."""
         return self.last_epoch * max(1, len(self.members))
+
+    def expands_by(self, epoch: int) -> bool:
+        """Whether SEE makes any synthetic embedding in the first `epoch` epochs: if not, they are those of SEE off."""
+        shares = (share_at(done, self.train.epochs, **self.see.pace.model_dump()) for done in range(epoch))
+        expanded = any(expanded_count(self.train.batch_size, share) for share in shares)
+        return self.see.enabled and self.see.lambda_ > 0 and expanded
 
     @model_validator(mode="after")
     def _expansion_fits(self) -> Self:

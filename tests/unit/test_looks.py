@@ -14,6 +14,7 @@ from see_tune.home import Home
 from see_tune.looks import Look, count_look, read_looks
 from see_tune.report.numbers import looked_at
 from see_tune.results import Looks
+from see_tune.studies import set_aside
 
 FINAL = Look("feed", "cars", "final-see-t001-e3-s0", 3, 1.7e9)
 
@@ -33,6 +34,20 @@ def test_an_epoch_that_is_told_again_is_one_look_and_one_that_is_measured_again_
     for look in (FINAL, FINAL, replace(FINAL, timestamp=FINAL.timestamp + 60)):
         count_look(home, look)
     assert read_looks(home, "feed").times == 2
+
+
+def test_a_study_begun_anew_under_a_name_that_was_set_aside_is_another_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    count_look(home, FINAL)
+    folder = home.study("cars").make()
+    set_aside(folder)
+    count_look(home, replace(FINAL, timestamp=FINAL.timestamp + 60))
+    assert read_looks(home, "feed") == Looks(times=2, studies=2, by_hand=0)
+
+
+def test_a_study_that_is_set_aside_before_any_look_leaves_no_list(tmp_path: Path) -> None:
+    set_aside(Home(tmp_path).study("cars").make())
+    assert not Home(tmp_path).looks_file.exists()
 
 
 def test_a_line_that_was_cut_costs_no_other(tmp_path: Path) -> None:

@@ -55,6 +55,14 @@ def test_gain_is_judged_by_the_interval_over_seeds_and_by_the_one_over_classes()
     ]
 
 
+def test_see_that_has_expanded_nothing_is_said_to_be_no_comparison() -> None:
+    idle = replace(RESULT, see=replace(SEE, see_expands=False))
+    said = "SEE              expands nothing by epoch 41, its best: trained as SEE off is"
+    assert said in answer_lines(idle)
+    assert said not in answer_lines(RESULT)
+    assert len(said) <= 80
+
+
 def test_an_answer_without_places_names_none() -> None:
     told = "\n".join(answer_lines(RESULT))
     assert "SEE" in told

@@ -69,6 +69,9 @@ def test_files_of_macos_are_skipped(small: Path) -> None:
         ("images.txt", "1 a.jpg\n2 ../../etc/x\n3 b.jpg\n", r"images.txt:2: '../../etc/x' lies outside"),
         ("image_class_labels.txt", "1 1\n2 1\n3 bird\n", "'bird' is no whole number"),
         ("images.txt", b"\xff\xfe\x00", "can't be read"),
+        ("images.txt", "1 001.A/a.jpg\n2 001.A/a.jpg\n3 101.B/c.jpg\n", r"'images/001\.A/a\.jpg' is listed twice"),
+        ("images.txt", "1 001.A/a.jpg\n2 001.A/b.jpg\n1 101.B/c.jpg\n", r"images.txt:3: image 1 stands in .*images.txt:1"),
+        ("image_class_labels.txt", "1 1\n2 1\n3 101\n3 7\n", "txt:4: image 3 stands in"),
     ],
 )
 def test_damaged_files_are_named(small: Path, file: str, content: str | bytes, message: str) -> None:

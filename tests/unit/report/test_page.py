@@ -54,6 +54,11 @@ def test_looks_at_the_test_classes_are_counted_beside_the_answer(home: Home, wri
     assert "The test classes of glyphs were looked at 2 times by 2 studies" in markdown("small", home)
 
 
+def test_see_that_has_expanded_nothing_is_said_beside_what_was_chosen(home: Home, write: Write, study_text: str) -> None:
+    write(home, study_text.replace("trials: 14", "trials: 2"), value=lambda spec, epoch: 1 / epoch)
+    assert "SEE expands nothing by that epoch: it trained as SEE off does" in markdown("small", home)
+
+
 def test_html_holds_plotly_once_and_nothing_that_loads_from_elsewhere(finished_home: Home) -> None:
     html = write_report("small", finished_home).html.read_text()
     own = re.sub(r"<script>/\*\*\n\* plotly\.js.*?</script>", "", html, flags=re.DOTALL)

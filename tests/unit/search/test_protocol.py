@@ -157,6 +157,19 @@ def test_arm_of_a_study_without_see_is_called_so(open_bench: Callable[..., Any],
     assert off is None
 
 
+@pytest.mark.parametrize(("start_share", "expands"), [(0.0, False), (0.4, True)])
+def test_arm_whose_best_epoch_comes_before_any_expansion_says_so(
+    open_bench: Callable[..., Any], study_text: str, start_share: float, expands: bool
+) -> None:
+    """At a pace from 0 the first epoch expands nothing."""
+    short = study_text.replace("epochs: 4", "epochs: 1").replace("grace_epochs: 2, force: true", "name: none")
+    bench = open_bench(f"{short}see: {{pace: {{start_share: {start_share}}}}}\n")
+    bench.run()
+    see, off = bench.protocol.arms()
+    assert (see.epoch, see.see_enabled, see.see_expands) == (1, True, expands)
+    assert not off.see_expands
+
+
 GRID = """
 study: small
 dataset: {name: glyphs, classes: 40}

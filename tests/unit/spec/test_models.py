@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from see_tune.losses import LOSSES
-from see_tune.spec.models import DatasetSpec, LossSpec, OptimizerSpec, ResourcesSpec, SEESpec, TrialSpec
+from see_tune.spec.models import DatasetSpec, LossSpec, OptimizerSpec, PaceSpec, ResourcesSpec, SEESpec, TrialSpec
 
 
 def test_a_spec_is_frozen() -> None:
@@ -41,6 +41,22 @@ def test_a_trial_takes_one_gpu_or_an_nth(gpus: float | str) -> None:
 def test_a_trial_takes_no_other_part_of_a_gpu(gpus: float) -> None:
     with pytest.raises(ValidationError):
         ResourcesSpec.model_validate({"gpus": gpus})
+
+
+@pytest.mark.parametrize(
+    ("see", "first"),
+    [
+        (SEESpec(), 7),
+        (SEESpec(pace=PaceSpec(shape="constant")), 1),
+        (SEESpec(pace=PaceSpec(end_share=0.0)), None),
+        (SEESpec(lambda_=0.0), None),
+        (SEESpec(enabled=False), None),
+    ],
+)
+def test_see_expands_from_the_first_epoch_whose_share_is_a_sample(see: SEESpec, first: int | None) -> None:
+    """By default 0.44 samples in the sixth epoch, which round to none, and 0.64 in the seventh."""
+    trial = TrialSpec(dataset=DatasetSpec(name="cars196"), see=see)
+    assert next((epoch for epoch in range(1, 101) if trial.expands_by(epoch)), None) == first
 
 
 def test_a_gradient_is_clipped_one_way() -> None:
