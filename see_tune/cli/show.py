@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import gain_range, gain_verdict, looked_at, percent
+from see_tune.report.numbers import counted, gain_range, gain_verdict, looked_at, percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -79,9 +79,9 @@ def _test(result: StudyResult) -> list[str]:
     if result.see is None or not result.see.test_mean:
         return []
     names = [name for name in result.see.test_mean if name.startswith("test/recall_at_")]
-    seeds = len(result.see.seeds)
+    seeds = counted(len(result.see.seeds), "seed")
     first, *others = (f"R@{name.rpartition('_')[2]}" for name in names)
-    lines = [f"{f'test, {seeds} seeds':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
+    lines = [f"{f'test, {seeds}':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
     lines += [_test_row(label, arm, names) for label, arm in _arms(result) if arm.test_mean]
     if result.off and not result.see.see_enabled:
         lines.append(f"{'gain':<17}none of SEE: the configuration that was chosen has it off")
