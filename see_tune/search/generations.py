@@ -48,6 +48,7 @@ from see_tune.spec.load import (
     trial_values,
 )
 from see_tune.spec.models import StudySpec
+from see_tune.spec.points import Point
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Ledgers:
 
     off: the search with SEE off; None where the baseline is not searched.
     baseline: the lineage of the one SEE-off row beside the search, where it is not.
-    known: how many points of other studies the sampler was told of.
+    known: how many points of other studies the samplers were told of.
     storage: what all of them lie in.
     """
 
@@ -118,15 +119,16 @@ def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
     final.withdraw_unfinished()  # the protocol plans again what is still wanted
     past = _begun(storage, address.name)
     search, carried = _open_newest(storage, address.name, past, loaded)
+    told = sum(_learn(sides["see"], name, search, loaded) for name, sides in known.items())
     off = None
     if loaded.spec.searches_baseline:
         without = without_see(loaded)
         off_name = f"{address.name}/off"
         off, off_carried = _open_newest(storage, off_name, _begun(storage, off_name), without, side="off")
-        if without.trial_zero:
-            off.enqueue(without.trial_zero)
+        for point in ([without.trial_zero] if without.trial_zero else []) + _outside_see(loaded.points, without):
+            off.enqueue(point)
         carried = replace(carried, abandoned=(*carried.abandoned, *off_carried.abandoned))
-    told = sum(_learn(generations, name, search, loaded) for name, generations in known.items())
+        told += sum(_learn(sides["off"], name, off, without) for name, sides in known.items())
     for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
         search.enqueue(point)  # before anything is sampled, and before a grid's first point
     baseline = _baseline([*(generation.spec for generation in past), loaded.spec])
@@ -146,6 +148,13 @@ def without_see(loaded: Loaded) -> Loaded:
         }
     )
     return parse_study(dump_study(spec), str(loaded.source))
+
+
+def _outside_see(points: Sequence[Point], without: Loaded) -> list[Point]:
+    """What points to start with say of the search with SEE off; one that names nothing else than SEE's is none."""
+    names = {parameter.name for parameter in without.space.parameters}
+    parts = ({name: value for name, value in point.items() if name in names} for point in points)
+    return [part for part in parts if part]
 
 
 def check_storage(folder: StudyFolder, spec: StudySpec) -> Iterator[StudyError]:
@@ -284,8 +293,8 @@ def _baseline(specs: Sequence[StudySpec]) -> str:
 # Warm start
 
 
-def _comparable(name: str, loaded: Loaded, home: Home) -> list[Generation]:
-    """The generations of a study whose trials mean the same as those of `loaded`, read only."""
+def _comparable(name: str, loaded: Loaded, home: Home) -> dict[Side, list[Generation]]:
+    """The generations of a study whose trials mean the same as those of `loaded`, and of its search with SEE off; read only."""
     folder, key = home.study(name), f"warm_start: [{name}]"
     if name == loaded.spec.study:
         raise StudyError(f"{key}: a study knows its own trials; name another, or leave it out")
@@ -293,14 +302,21 @@ def _comparable(name: str, loaded: Loaded, home: Home) -> list[Generation]:
     if address is None:
         raise StudyError(f"{key}: there is no such study in {home.root}; those that are there: {home.command('list')}")
     storage = view_storage(folder, address)
-    ledgers = [read_ledger(storage, study) for study in studies_of(storage, address.name)]
-    generations = [Generation(parse_study(ledger.spec_text, name).spec, ledger) for ledger in ledgers if ledger.spec_text]
-    for generation in generations:
+    sides: dict[Side, list[Generation]] = {
+        "see": _recorded(storage, address.name),
+        "off": _recorded(storage, f"{address.name}/off"),
+    }
+    for generation in sides["see"]:
         changes = identity_differences(generation.spec, loaded.spec)
         if changed := [f"  - {key}: {old!r}, here {new!r}" for key, old, new in changes if not key.startswith("pruner.")]:
             lines = "\n".join(changed)
             raise StudyError(f"{key}: its trials were trained under other settings:\n{lines}\nmake them equal, or leave it out")
-    return generations
+    return sides
+
+
+def _recorded(storage: Storage, name: str) -> list[Generation]:
+    ledgers = (read_ledger(storage, study) for study in studies_of(storage, name))
+    return [Generation(parse_study(ledger.spec_text, name).spec, ledger) for ledger in ledgers if ledger.spec_text]
 
 
 def _learn(generations: Sequence[Generation], name: str, ledger: Ledger, loaded: Loaded) -> int:

@@ -173,6 +173,18 @@ def test_warm_start_makes_points_that_are_no_rows(open_bench: Open, study_text: 
     assert [row.lineage for row in warm.search.finished()] == [f"t{number:03d}" for number in range(6)]
 
 
+def test_warm_start_tells_each_search_of_its_own_side(open_bench: Open, study_text: str, tmp_path: Path) -> None:
+    with_lr = ("search:", "search:\n  train.optimizer.lr: {float: [1.0e-5, 1.0e-2], log: true}")
+    open_bench(changed(study_text, with_lr), until="search").run()
+    warm = open_bench(changed(study_text, with_lr, WARM), until="search")
+    assert warm.known == 6 + 6
+    study = optuna.load_study(study_name="warm/off", storage=f"sqlite:///{tmp_path}/studies/warm/optuna.db")
+    known = {trial.user_attrs["known"] for trial in study.trials if "known" in trial.user_attrs}
+    assert known == {f"small o{number:03d}" for number in range(6)}
+    warm.run()
+    assert sum(lineage.startswith("o") for lineage, _ in warm.recorder.ended) == 6
+
+
 def test_warm_start_takes_what_fits(open_bench: Open, study_text: str) -> None:
     first = open_bench(until="search")
     first.run()

@@ -233,6 +233,17 @@ def test_both_searches_go_on_after_a_cut_and_are_extended_together(open_bench: C
     assert [lineage for lineage, _ in bench.recorder.ended if lineage[0] in "to"] == ["o006", "t006"]
 
 
+def test_points_to_start_with_are_tried_without_their_see_in_the_search_with_see_off(
+    open_bench: Callable[..., Any], study_text: str
+) -> None:
+    points = "[{train.optimizer.lr: 0.002, see.n_aug: 8}, {train.optimizer.lr: 0.002, see.n_aug: 4}, {see.n_aug: 2}]"
+    bench = open_bench(f"{with_lr(study_text)}\nstart_with: {points}", until="search")
+    bench.run()
+    tried = {lineage: spec.train.optimizer.lr for lineage, spec in bench.recorder.specs.items()}
+    assert [lineage for lineage, lr in tried.items() if lr == 0.002] == ["o001", "t001", "t002"]
+    assert len([lineage for lineage in tried if lineage.startswith("o")]) == 6
+
+
 def test_changed_range_of_see_leaves_the_search_with_see_off_as_it_is(open_bench: Callable[..., Any], study_text: str) -> None:
     open_bench(with_lr(study_text), until="search").run()
     wider = open_bench(with_lr(study_text).replace("[0.0, 2.0]", "[0.0, 3.0]"), until="search")
