@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +56,22 @@ class Recorder(DeskListener):
         self.ended.append((work.row.lineage, result))
 
 
+EPOCH_S = 1.0
+
+
+@dataclass
+class Clock:
+    """Time that passes while an epoch is trained, and not otherwise; takes the place of the module `time`."""
+
+    now: float = 1_700_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @dataclass
 class Bench:
     """One session: ledgers, protocol and desk over a folder."""
@@ -69,6 +84,7 @@ class Bench:
     recorder: Recorder
     carried: Carried
     known: int
+    clock: Clock = field(default_factory=Clock)
     fails: dict[str, str] = field(default_factory=dict)  # start of a lineage -> the cause its trainer fails with
 
     def run(self, epochs: int | None = None) -> None:
@@ -90,9 +106,10 @@ class Bench:
                 if left == 0:
                     return
                 left -= 1
+                self.clock.now += EPOCH_S
                 value = fake_value(spec, epoch)
                 metrics = {spec.objective_metric: value} if spec.split.kind != "test" or epoch == spec.last_epoch else {}
-                history.append(EpochResult(epoch, {"train/loss": 1.0, **metrics}, time.time(), 1.0))
+                history.append(EpochResult(epoch, {"train/loss": 1.0, **metrics}, self.clock.now, EPOCH_S))
                 report = {"epoch_result": history[-1].to_json(), "where": "here:cpu"}
                 if stopped := self.desk.receive(f"ray-{number}", report):
                     break
@@ -105,9 +122,14 @@ class Bench:
             raise self.desk.error
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def study_text() -> str:
     return STUDY
+
+
+@pytest.fixture(scope="session")
+def build_clock() -> type[Clock]:
+    return Clock
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,44 @@ def test_study_cut_any_number_of_times_ends_with_each_lineage_once(
         shutil.rmtree(folder)
 
 
+# Points in a fixed order, so that a study that was cut tries the same ones; each epoch takes a second.
+GRID = ("{int: [1, 15]}", "{choice: [2, 8]}"), ("{float: [0.0, 2.0]}", "{choice: [0.2, 0.7, 1.1]}")
+BUDGETS = {
+    "trials": ("budget: {trials: 6}", "sampler: {name: grid}\nbudget: {trials: 5}"),
+    "device_hours": ("budget: {trials: 6}", f"sampler: {{name: grid}}\nbudget: {{trials: 6, device_hours: {9 / 3600}}}"),
+    "hours": ("budget: {trials: 6}\n", f"sampler: {{name: grid}}\nbudget: {{trials: 6, hours: {9 / 3600}}}\n"),
+}
+
+
+@given(st.sampled_from(sorted(BUDGETS)), st.lists(st.integers(0, 15), min_size=1, max_size=3))
+@settings(deadline=None, max_examples=6)
+def test_study_that_was_cut_ends_with_the_rows_and_the_plan_of_one_that_was_not(
+    build_bench: Callable[..., Any], build_clock: Callable[[], Any], study_text: str, budget: str, cuts: list[int]
+) -> None:
+    for old, new in (*GRID, BUDGETS[budget]):
+        study_text = study_text.replace(old, new)
+    if budget == "hours":  # else the baseline's seconds would count where it ran in the session of a trial
+        study_text = study_text.replace("final: {seeds: 3}", "final: {seeds: 3, baseline: none}")
+    clock = build_clock()
+
+    def end(cuts: list[int]) -> tuple[Any, ...]:
+        with tempfile.TemporaryDirectory(dir=_quick_folder()) as folder:
+            for cut in (*cuts, None):
+                clock.now += 10**6  # nobody's time
+                bench = build_bench(Path(folder), study_text)
+                bench.clock = clock
+                bench.run(epochs=cut)
+            searched = [(row.lineage, dict(row.values), row.result.status, row.value) for row in bench.search.finished()]
+            planned = {row.lineage: (dict(row.plan), row.value) for row in bench.final.finished()}
+            return searched, planned, bench.protocol.search_ended(), bench.final.withdrawn()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("see_tune.search.ledger.time", clock)
+        uncut = end([])
+        assert uncut[2] == budget
+        assert end(cuts) == uncut
+
+
 def values(bench: Any) -> dict[str, float | None]:
     return {row.lineage: row.value for row in (*bench.search.finished(), *bench.final.finished())}
 
