@@ -1,11 +1,12 @@
 """What a study costs beside its training: the start, a trial, an epoch, and whether any of it grows with the trials behind it.
 
-    python tests/benchmarks/bench_overhead.py [--trials 200] [--many 1000] [--parts help start trials epochs]
+    python tests/benchmarks/bench_overhead.py [--trials 200] [--many 1000] [--trial-s 20] [--parts help start trials epochs busy]
 
     help     see-tune --help, in seconds, and that it imports no engine
     start    see-tune run up to its first trial's first epoch, against a bare ray.init and an empty trainable's first report
     trials   trials of an empty trainer with 5 epochs through Ray, the ledger and the tracker: seconds a trial
-    epochs   the driver's own time for a reported epoch behind `trials` and behind `many` trials, without Ray
+    epochs   the driver's own time for a reported epoch behind `trials` and behind `many` trials, with tracking and without Ray
+    busy     the share of their time for which two slots train: eight trials of `trial-s` seconds that sleep, through Ray
 
 Each part prints what was measured beside what is wanted. The trainer is empty; a study is not: its storage, its spool and its
 MLflow store are those of any study, on the disk of the temporary folder.
@@ -21,10 +22,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from see_tune.home import Home
 from see_tune.results import EpochResult, TrialResult
+from see_tune.search.searcher import DeskListener, Work
 
 EPOCHS = 5
 STUDY = """
@@ -36,7 +39,7 @@ search:
   see.lambda: {{float: [0.0, 2.0]}}
 sampler: {{name: random}}
 budget: {{trials: {trials}}}
-pruner: {{name: asha, grace_epochs: 2, force: true}}
+pruner: {{name: {pruner}, grace_epochs: 2, force: true}}
 final: none
 """
 
@@ -94,7 +97,7 @@ def bench_help() -> None:
 
 def bench_start(folder: Path) -> None:
     file = folder / "overhead.yaml"
-    file.write_text(STUDY.format(epochs=2, trials=1))
+    file.write_text(STUDY.format(epochs=2, trials=1, pruner="asha"))
     warm = _seconds(OURS, str(file), str(folder / "home"))  # renders the glyphs, creates the tracking store
     pairs = [(_seconds(OURS, str(file), str(folder / "home")), _seconds(BARE, str(folder / f"ray{turn}"))) for turn in range(3)]
     ratio = statistics.median(ours / bare for ours, bare in pairs)
@@ -126,6 +129,35 @@ def bench_trials(folder: Path, trials: int) -> None:
         seconds = time.perf_counter() - started
     close()
     print(f"{trials} empty trials of {EPOCHS} epochs: {seconds / trials:.2f} s a trial (wanted: at most 0.5 s)")
+
+
+def sleep_through(
+    spec: object, *, seconds: float, folder: Path, on_epoch: Callable[[EpochResult, Path | None], None]
+) -> TrialResult:
+    """A trainer that takes its time and no core, and says when it began and ended."""
+    began, history = time.time(), []
+    for epoch in range(1, EPOCHS + 1):
+        time.sleep(seconds / EPOCHS)
+        history.append(EpochResult(epoch, {"val/recall_at_1": 0.5}, time.time(), seconds / EPOCHS))
+        on_epoch(history[-1], None)
+    return TrialResult("complete", tuple(history), 1, 0.5, facts={"began": str(began), "ended": str(time.time())})
+
+
+def bench_busy(folder: Path, seconds: float, trials: int = 8, slots: int = 2) -> None:
+    """From the first trial's first second to the last one's end."""
+    from see_tune.search.runner import Resources, run, start_engine
+
+    desk, close = _open_desk(folder, trials, slots=slots, pruner="none")
+    seen = _Spans()
+    desk._listeners.append(seen)
+    with start_engine(cpus=slots, gpus=0, log_file=folder / "engine.log"):
+        run(desk, partial(sleep_through, seconds=seconds), Resources(1, 0, slots), results_folder=folder / "ray")
+    close()
+    whole = max(ended for _, ended in seen.spans) - min(began for began, _ in seen.spans)
+    busy = sum(ended - began for began, ended in seen.spans) / (slots * whole)
+    print(
+        f"{len(seen.spans)} trials of {seconds:.0f} s in {slots} slots: busy {100 * busy:.1f} % (wanted: at least 95 %, for 60 s)"
+    )
 
 
 def bench_epochs(folder: Path, few: int, many: int) -> None:
@@ -163,7 +195,17 @@ def _driver_seconds(folder: Path, trials: int) -> float:
     return statistics.median(seconds[-50:])
 
 
-def _open_desk(folder: Path, trials: int, slots: int):  # type: ignore[no-untyped-def]
+class _Spans(DeskListener):
+    """When each trial began and ended."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []
+
+    def on_end(self, work: Work, result: TrialResult) -> None:
+        self.spans.append((float(result.facts["began"]), float(result.facts["ended"])))
+
+
+def _open_desk(folder: Path, trials: int, slots: int, pruner: str = "asha"):  # type: ignore[no-untyped-def]
     """A study's desk with its ledgers, its tracker and its board, as see_tune/study.py puts them together; without a baseline."""
     from see_tune.search.board import Board, Plan
     from see_tune.search.generations import open_ledgers
@@ -173,7 +215,7 @@ def _open_desk(folder: Path, trials: int, slots: int):  # type: ignore[no-untype
     from see_tune.study import _TrackingListener
     from see_tune.tracking.mlflow_tracker import Tracker
 
-    loaded, home = parse_study(STUDY.format(epochs=EPOCHS, trials=trials), "overhead.yaml"), Home(folder / "home")
+    loaded, home = parse_study(STUDY.format(epochs=EPOCHS, trials=trials, pruner=pruner), "overhead.yaml"), Home(folder / "home")
     study = home.study("overhead").make()
     ledgers = open_ledgers(loaded, home)
     protocol = Protocol(loaded.spec, ledgers.search, ledgers.final, until="search")
@@ -195,7 +237,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--many", type=int, default=1000)
-    parser.add_argument("--parts", nargs="+", default=["help", "start", "trials", "epochs"])
+    parser.add_argument("--trial-s", type=float, default=20.0)
+    parser.add_argument("--parts", nargs="+", default=["help", "start", "trials", "epochs", "busy"])
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="see-tune-bench-") as name:
         parts: dict[str, Callable[[Path], None]] = {
@@ -203,6 +246,7 @@ def main() -> None:
             "start": bench_start,
             "trials": lambda folder: bench_trials(folder, asked.trials),
             "epochs": lambda folder: bench_epochs(folder, asked.trials, asked.many),
+            "busy": lambda folder: bench_busy(folder, asked.trial_s),
         }
         for part in asked.parts:
             folder = Path(name) / part
