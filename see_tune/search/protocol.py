@@ -12,7 +12,6 @@ the papers did: the road is the same, and such a study never reaches the registr
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,9 +158,9 @@ class Protocol:
         budget = self._spec.budget
         if ledger.started() >= budget.trials:
             return "trials"
-        if ledger.spent_s / 3600 >= (budget.hours or math.inf):
+        if budget.hours and ledger.spent_s / 3600 >= budget.hours:
             return "hours"
-        if sum(row.duration_s for row in ledger.finished()) / 3600 >= (budget.device_hours or math.inf):
+        if budget.device_hours and sum(row.duration_s for row in ledger.finished()) / 3600 >= budget.device_hours:
             return "device_hours"
         return "exhausted" if ledger.exhausted else ""
 
