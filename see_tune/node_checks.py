@@ -1,6 +1,8 @@
-"""What must hold on every node of a cluster before trials are sent there: asked of all of them at once, said in one list.
+"""What must hold on a node of a cluster before trials are sent there.
 
-    check_nodes   in the driver: sends `look_around` to each node that takes trials, and compares what comes back
+    check_nodes   in the driver, before the first trial: sends `look_around` to each node that takes trials, and compares what
+                  comes back; what is wrong is said in one list, and nothing starts
+    Gate          in the driver, while trials run: the same for each node that joins; one with something wrong gets no trials
     look_around   on the node: sees the same folders, the same pictures, the same versions
 
 A trial opens the dataset and the study's folder on its own node, under the paths that the driver has. Where a node does not
@@ -11,8 +13,10 @@ from __future__ import annotations
 
 import platform
 import secrets
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,7 @@ from see_tune.data.transforms import open_rgb
 from see_tune.errors import SeeTuneError, UserError
 from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home
-from see_tune.search.nodes import Node, run_on_each
+from see_tune.search.nodes import Node, Question, Watch, run_on_each
 from see_tune.spec.models import TrialSpec
 
 _TIMEOUT_S = 120.0  # Python, torch and a dataset's lists over a slow network
@@ -47,20 +51,82 @@ def check_nodes(nodes: Sequence[Node], trial: TrialSpec, home: Home) -> Iterator
         hosts = ", ".join(f"{node.host}: {node.cpus} CPU" for node in nodes)
         yield UserError(f"no node of the cluster takes trials ({hosts}); start a worker: ray start --address=HOST:PORT")
         return
-    mark = home.root / f"seen-by-{secrets.token_hex(4)}"
-    home.root.mkdir(parents=True, exist_ok=True)
-    mark.mkdir()
+    mark = _make_mark(home)
     try:
         found = run_on_each(able, look_around, trial.model_dump_json(by_alias=True), str(mark), timeout_s=_TIMEOUT_S)
         written = {path.name for path in mark.iterdir()}
     finally:
-        for path in mark.iterdir():
-            path.unlink()
-        mark.rmdir()
+        shutil.rmtree(mark)
     here = see(trial, home)
     for node, view in found.items():
         for problem in _compared(view, here, written=node.id in written):
             yield UserError(f"node {node.host}: {problem}")
+
+
+def _make_mark(home: Home) -> Path:
+    """A folder that whoever shares this home sees, and writes his name into."""
+    mark = home.root / f"seen-by-{secrets.token_hex(4)}"
+    mark.mkdir(parents=True)
+    return mark
+
+
+@dataclass(frozen=True)
+class _Look:
+    mark: Path
+    question: Question
+
+
+class Gate:
+    """The nodes of a cluster that a study's trials may go to while it runs: those that were checked, and those that join.
+
+    A node that joins is looked at meanwhile, and nothing waits for it. A node that was mended and started again is another one.
+
+    admitted: ids of the nodes that may have trials. unfit: those that joined and may not, each with what is wrong.
+    """
+
+    def __init__(self, checked: Sequence[Node], trial: TrialSpec, home: Home, note: Callable[[str], None]) -> None:
+        """note: told of each node that is turned away."""
+        self._watch = Watch()
+        self._trial, self._home, self._note = trial, home, note
+        self._looks: dict[Node, _Look] = {}
+        self.admitted = {node.id for node in checked}
+        self.unfit: dict[Node, str] = {}
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The admitted nodes that the cluster has, as of at most two seconds ago; sends for, and takes in, what is due."""
+        alive = self._watch.nodes()
+        for node in alive:
+            if node.cpus and node.id not in self.admitted and node not in self._looks and node not in self.unfit:
+                self._send(node)
+        for node in [node for node, look in self._looks.items() if look.question.is_answered()]:
+            self._judge(node, self._looks.pop(node), is_there=node in alive)
+        return tuple(node for node in alive if node.id in self.admitted)
+
+    def _send(self, node: Node) -> None:
+        mark, trial = _make_mark(self._home), self._trial.model_dump_json(by_alias=True)
+        self._looks[node] = _Look(mark, Question(node, look_around, trial, str(mark), timeout_s=_TIMEOUT_S))
+
+    def _judge(self, node: Node, look: _Look, *, is_there: bool) -> None:
+        view, written = look.question.wait(), (look.mark / node.id).exists()
+        shutil.rmtree(look.mark)
+        problems = list(_compared(view, self._here, written=written))
+        if not problems:
+            self.admitted.add(node.id)
+            return
+        self.unfit[node] = "; ".join(problems)
+        if is_there:
+            self._note(
+                f"node {node.host} joined and gets no trials: {self.unfit[node]}. Start the node again when that is mended"
+            )
+
+    def close(self) -> None:
+        """Leave nothing behind of looks that are still out."""
+        for look in self._looks.values():
+            shutil.rmtree(look.mark)
+
+    @cached_property
+    def _here(self) -> NodeView:
+        return see(self._trial, self._home)
 
 
 def look_around(node: Node, trial: str, mark: str) -> NodeView:

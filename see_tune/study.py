@@ -17,7 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import distributions, version
@@ -31,13 +31,13 @@ from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.looks import Look, count_look
 from see_tune.model_folder import write_model_folder
-from see_tune.node_checks import check_nodes
+from see_tune.node_checks import Gate, check_nodes
 from see_tune.report.summary import describe_values, study_result
 from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, check_storage, check_warm_start, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
-from see_tune.search.nodes import Node, Resources, Watch, check_cores, count_slots, has_left, share_out, wait_for_nodes
+from see_tune.search.nodes import Node, Resources, check_cores, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
 from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
@@ -240,7 +240,8 @@ class _Run:
                 self._run_rows(desk)
                 if guard.verdict:
                     self._fail(tracker, guard.verdict)
-                return self._conclude(tracker, interrupted=desk.stopping, quarantined=desk.quarantined)
+                unfit = {f"node {identity[:6]}": why for identity, why in desk.unfit.items()}
+                return self._conclude(tracker, interrupted=desk.stopping, quarantined={**desk.quarantined, **unfit})
         except StorageAwayError:
             tracker.end_study(status="interrupted", ended_at=time.time())
             tracker.drain(_DELIVERY_S)
@@ -275,7 +276,9 @@ class _Run:
         try:
             if self.on_cluster:
                 send_log_to(self.folder.engine_log)
-                run(desk, trial, self.resources, results_folder=self.folder.ray_results, count_slots=self._count_slots())
+                with closing(Gate(self.nodes, trial_values(self.spec), self.home, self.watcher.note)) as gate:
+                    slots = self._slots_behind(gate, desk)
+                    run(desk, trial, self.resources, results_folder=self.folder.ray_results, count_slots=slots)
             else:
                 (here,) = self.nodes
                 with start_engine(cpus=here.cpus, gpus=here.gpus, log_file=self.folder.engine_log):
@@ -283,12 +286,15 @@ class _Run:
         finally:
             self.watcher.end()
 
-    def _count_slots(self) -> Callable[[], int]:
-        """Nodes join a cluster and leave it: how many trials it takes now."""
-        watch, wanted, each = Watch(), self.spec.resources, self.resources
+    def _slots_behind(self, gate: Gate, desk: Desk) -> Callable[[], int]:
+        """Nodes join a cluster and leave it: how many trials it takes now, and which nodes the desk may send them to."""
+        wanted, each = self.spec.resources, self.resources
 
         def count() -> int:
-            self.board.slots = count_slots(wanted, watch.nodes(), each.cpus, each.gpus)
+            nodes = gate.nodes()
+            desk.nodes = frozenset(gate.admitted)
+            desk.unfit = {node.id: f"{node.host}: {why}" for node, why in gate.unfit.items()}
+            self.board.slots = count_slots(wanted, nodes, each.cpus, each.gpus)
             return self.board.slots
 
         return count

@@ -132,20 +132,30 @@ def run_on_each(nodes: Sequence[Node], function: Callable[..., Any], *arguments:
 
     function: must be importable there; takes the node and the arguments.
     """
-    task = ray.remote(num_cpus=0, max_retries=0)(function)
-    out = {
-        node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(node, *arguments)
-        for node in nodes
-    }
-    ray.wait(list(out.values()), num_returns=len(out), timeout=timeout_s)
-    return {node: _outcome(reference) for node, reference in out.items()}
+    asked = {node: Question(node, function, *arguments, timeout_s=timeout_s) for node in nodes}
+    return {node: question.wait() for node, question in asked.items()}
 
 
-def _outcome(reference: Any) -> Any:
-    try:
-        return ray.get(reference, timeout=0)
-    except ray.exceptions.GetTimeoutError:
-        ray.cancel(reference, force=True)
-        return TimeoutError("it did not answer")
-    except Exception as error:
-        return error
+class Question:
+    """A function on its way to one node and back, as in `run_on_each`; whoever asked may do something else meanwhile."""
+
+    def __init__(self, node: Node, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> None:
+        task = ray.remote(num_cpus=0, max_retries=0)(function)
+        there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        self._reference = task.options(scheduling_strategy=there).remote(node, *arguments)
+        self._until = time.monotonic() + timeout_s
+
+    def is_answered(self) -> bool:
+        """Whether `wait` returns at once."""
+        back, _ = ray.wait([self._reference], timeout=0)
+        return bool(back) or time.monotonic() > self._until
+
+    def wait(self) -> Any:
+        """What the function returns, or the exception that it raised there; a TimeoutError when its time is up."""
+        try:
+            return ray.get(self._reference, timeout=max(0.0, self._until - time.monotonic()))
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(self._reference, force=True)
+            return TimeoutError("it did not answer")
+        except Exception as error:
+            return error

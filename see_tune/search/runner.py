@@ -31,7 +31,7 @@ from see_tune.errors import StudyError
 from see_tune.search.nodes import Resources
 from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
 from see_tune.search.sessions import session_folder
-from see_tune.search.worker import RunTrial, make_trainable
+from see_tune.search.worker import RunTrial, ask_for, make_trainable
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def run(
     Raises what the desk met while it planned a phase.
     """
     tuner = tune.Tuner(
-        tune.with_resources(make_trainable(run_trial), {"cpu": resources.cpus, "gpu": resources.gpus}),
+        tune.with_resources(make_trainable(run_trial), ask_for(resources.cpus, resources.gpus)),
         tune_config=tune.TuneConfig(
             search_alg=LedgerSearcher(desk, count_slots),
             num_samples=-1,

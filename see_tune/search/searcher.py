@@ -105,8 +105,10 @@ class Desk:
     folder_of: lineage -> its checkpoint folder.
     has_left: whether the node of this id is gone, and its workers' loss no fault of what they ran.
 
-    quarantined: devices and nodes that get no more rows, each with why (see guard.py). parked: Tune's trials that occupy such a
-    device so that it stays empty; each takes a slot.
+    quarantined: devices and nodes that get no more rows, each with why (see guard.py). nodes: ids of those that were looked at
+    and may have rows; None where that is every one. unfit: those that may not, by id, each with why. parked: Tune's trials that
+    occupy a device so that it stays empty, each with the id of its node where it waits for that to be looked at; each takes a
+    slot.
     """
 
     def __init__(
@@ -128,8 +130,10 @@ class Desk:
         self._listeners = listeners
         self._folder_of = folder_of
         self.out: dict[str, Work] = {}
-        self.parked: set[str] = set()
+        self.parked: dict[str, str | None] = {}
         self.quarantined: dict[str, str] = {}
+        self.nodes: frozenset[str] | None = None
+        self.unfit: Mapping[str, str] = {}
         self.stopping = False
         self.finished = False
         self.error: BaseException | None = None
@@ -154,6 +158,8 @@ class Desk:
             "folder": str(folder),
             "spec": work.spec.model_dump_json(by_alias=True),
             "quarantined": list(self.quarantined),
+            "nodes": None if self.nodes is None else sorted(self.nodes),
+            "unfit": sorted(self.unfit),
         }
 
     def _next_work(self) -> Work | None:
@@ -184,9 +190,9 @@ class Desk:
         The order for each epoch: the listener (which spools it), the ledger, the pruner's verdict.
         """
         if ray_id in self.parked:
-            return self.finished or self.stopping
+            return self.finished or self.stopping or self._was_looked_at(self.parked[ray_id])
         if report.get("given_back"):
-            self.parked.add(ray_id)
+            self.parked[ray_id] = str(report["node"]) if report["given_back"] == "new" else None
             self._close(ray_id, lambda work: work.ended("interrupted"))
             return self.stopping
         work = self.out.get(ray_id)
@@ -194,6 +200,9 @@ class Desk:
             with self._kept():
                 return self._take_in(work, report)
         return True
+
+    def _was_looked_at(self, node: str | None) -> bool:
+        return node in (self.nodes or ()) or node in self.unfit
 
     def _take_in(self, work: Work, report: Mapping[str, Any]) -> bool:
         work.where = str(report.get("where", work.where))
@@ -213,7 +222,7 @@ class Desk:
 
     def close(self, ray_id: str, *, lost: bool) -> None:
         """A row's worker is done or gone: tell the ledger how it ended."""
-        self.parked.discard(ray_id)
+        self.parked.pop(ray_id, None)
         self._close(ray_id, lambda work: self._end_of(work, lost=lost))
 
     def _close(self, ray_id: str, end_of: Callable[[Work], TrialResult]) -> None:

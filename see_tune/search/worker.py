@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import ray
 from ray import tune
+from ray.tune import PlacementGroupFactory
 
 from see_tune.results import EpochResult, TrialResult
 from see_tune.spec.models import TrialSpec
@@ -28,13 +29,15 @@ def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
     """A Tune function trainable over `run_trial`; its config is what `Desk.take` hands out.
 
     Tune places a trial where the resources are, and knows no device that it must not take. So a worker that finds itself on a
-    quarantined one gives its row back and stays there until the study ends, and the place stays taken.
+    quarantined one, or on a node that joined so lately that nobody has looked at it, gives its row back and stays there until
+    the desk ends it, and the place stays taken.
     """
 
     def work(config: dict[str, Any]) -> None:
         place = {"where": _device_name(), "node": ray.get_runtime_context().get_node_id()}
-        if is_quarantined(place["where"], config["quarantined"]):
-            tune.report({"epoch": 0, "given_back": True, **place})
+        is_new = config["nodes"] is not None and place["node"] not in config["nodes"]
+        if is_new or is_quarantined(place["where"], config["quarantined"]):
+            tune.report({"epoch": 0, "given_back": "new" if is_new else "quarantined", **place})
             while True:
                 time.sleep(_PARKED_S)
                 tune.report({"epoch": 0, **place})  # the desk stops it here
@@ -48,6 +51,19 @@ def make_trainable(run_trial: RunTrial) -> Callable[[dict[str, Any]], None]:
         tune.report({"epoch": len(outcome.epochs), "outcome": outcome.to_json(), **place})
 
     return work
+
+
+def ask_for(cpus: int, gpus: float) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
+    """What a trial, by its config, asks Ray for: so much of any node but those that are unfit."""
+
+    def request(config: dict[str, Any]) -> PlacementGroupFactory:
+        bundle = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+        if not config["unfit"]:
+            return PlacementGroupFactory([bundle])
+        elsewhere = {"ray.io/node-id": f"!in({','.join(config['unfit'])})"}
+        return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere])
+
+    return request
 
 
 def is_quarantined(where: str, names: Collection[str]) -> bool:

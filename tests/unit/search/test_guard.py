@@ -137,7 +137,7 @@ def test_quarantined_devices_row_goes_back_and_its_place_stays_taken(open_bench:
     bench.desk.quarantined["b:0"] = "loss is nan"
     config = bench.desk.take("x")
     assert config["quarantined"] == ["b:0"]
-    assert not bench.desk.receive("x", {"given_back": True, "where": "b:0"})
+    assert not bench.desk.receive("x", {"given_back": "quarantined", "where": "b:0"})
     assert bench.final.waiting_lineages() == (config["lineage"],)
     assert bench.desk.take("y")["lineage"] == config["lineage"]
     assert bench.desk.take("z") is None
@@ -145,4 +145,23 @@ def test_quarantined_devices_row_goes_back_and_its_place_stays_taken(open_bench:
     bench.desk.finished = True
     assert bench.desk.receive("x", {"where": "b:0"})
     bench.desk.close("x", lost=False)
-    assert bench.desk.parked == set()
+    assert bench.desk.parked == {}
+
+
+def test_row_on_a_node_that_nobody_has_looked_at_goes_back_and_waits_there(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    bench.desk.slots = 2
+    bench.desk.nodes = frozenset({"old"})
+    config = bench.desk.take("x")
+    assert config["nodes"] == ["old"]
+    assert not bench.desk.receive("x", {"given_back": "new", "where": "b:cpu", "node": "joined"})
+    assert bench.final.waiting_lineages() == (config["lineage"],)
+    assert not bench.desk.receive("x", {"where": "b:cpu", "node": "joined"})
+    bench.desk.nodes = frozenset({"old", "joined"})
+    assert bench.desk.receive("x", {"where": "b:cpu", "node": "joined"})
+    bench.desk.close("x", lost=False)
+
+    bench.desk.take("y")
+    bench.desk.receive("y", {"given_back": "new", "where": "c:cpu", "node": "blind"})
+    bench.desk.unfit = {"blind": "does not see the home folder"}
+    assert bench.desk.receive("y", {"where": "c:cpu", "node": "blind"})
