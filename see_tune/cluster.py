@@ -14,12 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
+import ssl
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +40,7 @@ ORDER_VARIABLE = "SEE_TUNE_ORDER"
 
 _PREAMBLE = "Running entrypoint for job "
 _POLL_S = 0.3
+_ANSWERS_S = 5.0
 _HEAD_SETTLES_S = 180.0  # its jobs API answers some seconds before it can start a job
 _NO_AGENT = "No available agent"
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -109,8 +115,8 @@ class Cluster:
 
         Raises: ClusterError where nobody answers, or who answers refuses the token.
         """
-        self.address = address
-        self._client = _connect(address, patience_s)
+        self.address = address.rstrip("/")
+        self._client = _connect(self.address, patience_s)
 
     def submit(self, order: Order) -> str:
         """Start the study as a job, and return its id.
@@ -173,18 +179,18 @@ class Cluster:
     def _last_job(self, study: str) -> str:
         jobs = self._jobs_of(study)
         if not jobs:
+            there = sorted({name for job in self._client.list_jobs() if (name := _study_of(job)[0])})
             raise StudyError(
-                f"{self.address} has had no job of a study {study!r} since its head started; there: "
-                f"{', '.join(sorted(filter(None, (job.submission_id for job in self._client.list_jobs())))) or 'none'}"
+                f"{self.address} has had no job of a study {study!r} since its head started; there: {', '.join(there) or 'none'}"
             )
         return f"{study}-{max(jobs)}"
 
     def _jobs_of(self, study: str) -> dict[int, JobDetails]:
         found: dict[int, JobDetails] = {}
         for job in self._client.list_jobs():
-            name, _, number = (job.submission_id or "").rpartition("-")
-            if name == study and number.isdecimal():
-                found[int(number)] = job
+            name, number = _study_of(job)
+            if name == study:
+                found[number] = job
         return found
 
     @contextmanager
@@ -196,6 +202,12 @@ class Cluster:
             raise ClusterError(
                 f"{self.address} did not do what was asked: {error}; see whether its head is up: docker compose ps, and try again"
             ) from error
+
+
+def _study_of(job: JobDetails) -> tuple[str, int]:
+    """The study that a job was submitted for, and the number of the job; an empty name for a command's job."""
+    name, _, number = (job.submission_id or "").rpartition("-")
+    return (name, int(number)) if number.isdecimal() else ("", 0)
 
 
 def _connect(address: str, patience_s: float) -> JobSubmissionClient:
@@ -212,14 +224,16 @@ def _connect(address: str, patience_s: float) -> JobSubmissionClient:
         raise ClusterError(
             f"submitting needs ray's jobs client ({error}); install it: pip install 'see-tune[cluster]'"
         ) from error
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
     until = time.monotonic() + patience_s
     while True:
         try:
+            _ask_for_health(address)
             return JobSubmissionClient(address, verify=os.environ.get("REQUESTS_CA_BUNDLE") or True)
         except AuthenticationError as error:
             raise ClusterError(
-                f"{address} refuses the token: {str(error).partition('. ')[0]}; valid: the token of the cluster, "
-                f"as a file that you can read: RAY_AUTH_TOKEN_PATH=docker/secrets/ray_token"
+                f"{address} lets nobody in without its token ({str(error).splitlines()[0].partition('. ')[0]}); valid: the token "
+                f"of the cluster, as a file that you can read: RAY_AUTH_TOKEN_PATH=docker/secrets/ray_token"
             ) from error
         except (OSError, RuntimeError) as error:
             if time.monotonic() > until:
@@ -228,6 +242,23 @@ def _connect(address: str, patience_s: float) -> JobSubmissionClient:
                     f"--detach --wait, or give its address: --address http://HOST:PORT"
                 ) from error
             time.sleep(1)
+
+
+def _ask_for_health(address: str) -> None:
+    """Raises OSError where no head of a Ray cluster answers within seconds; the jobs client would wait for minutes, or blame
+    the token. A head tells of its health without one."""
+    trusted = ssl.create_default_context(cafile=os.environ.get("REQUESTS_CA_BUNDLE"))
+    try:
+        with urllib.request.urlopen(f"{address}/api/gcs_healthz", timeout=_ANSWERS_S, context=trusted) as answer:
+            is_head = answer.read(100) == b"success"
+    except urllib.error.HTTPError:
+        is_head = False
+    except urllib.error.URLError as error:
+        raise OSError(error.reason) from error
+    except (ValueError, HTTPException) as error:
+        raise OSError(error) from error
+    if not is_head:
+        raise OSError("what listens there is no head of a Ray cluster, or one that is not well")
 
 
 def _without_preamble(log: str) -> str:

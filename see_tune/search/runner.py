@@ -25,13 +25,17 @@ import ray
 from ray import tune
 from ray._private import utils as ray_utils
 from ray._private import worker as ray_worker
+from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
 from ray._private.services import get_ray_address_from_environment
+from ray.exceptions import AuthenticationError, RayError
 
 from see_tune.errors import StudyError
 from see_tune.search.nodes import Resources
 from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
 from see_tune.search.sessions import session_folder
 from see_tune.search.worker import RunTrial, ask_for, make_trainable
+
+_ANSWERS_S = 5.0
 
 
 @contextmanager
@@ -70,7 +74,12 @@ def join_cluster(address: str) -> Iterator[None]:
         found = _find_cluster(address)
         with _own_sigterm():
             ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, OSError, RuntimeError, ValueError, SystemExit) as error:
+    except AuthenticationError as error:
+        raise StudyError(
+            f"--address {address}: the Ray cluster there refuses the token ({str(error).partition('. ')[0]}); valid: the "
+            f"cluster's own, as a file that you can read: RAY_AUTH_TOKEN_PATH=FILE"
+        ) from None
+    except (OSError, RuntimeError, ValueError, RayError, SystemExit) as error:
         raise StudyError(
             f"--address {address}: no Ray cluster can be joined there: {error}. Valid: auto (RAY_ADDRESS, or the Ray on this "
             f"machine) or HOST:PORT of a head of Ray {ray.__version__}; its token goes into RAY_AUTH_TOKEN_PATH. "
@@ -83,13 +92,43 @@ def join_cluster(address: str) -> Iterator[None]:
 
 
 def _find_cluster(address: str) -> str:
-    """``host:port`` of the head, which answers: Ray would try for more than a minute."""
-    found = get_ray_address_from_environment(address, None)
+    """``host:port`` of the head, which answers and lets us in: Ray would try for most of a minute, and talk meanwhile."""
+    found: str = get_ray_address_from_environment(address, None) if address == "auto" else address
     if "://" in found:
         raise ValueError("trials are not scheduled through a Ray client; give the head's own HOST:PORT, from a machine beside it")
     host, _, port = found.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5):
-        return str(found)
+    if not host or not port.isdecimal():
+        raise ValueError(f"{found!r} is no HOST:PORT")
+    with socket.create_connection((host, int(port)), timeout=_ANSWERS_S) as connection:
+        if not _speaks_grpc(connection):
+            raise ValueError("what listens there is something else")
+    ensure_token_if_auth_enabled(create_token_if_missing=False)
+    with _muted():
+        ray._raylet.GcsClient(address=found)
+    return found
+
+
+def _speaks_grpc(connection: socket.socket) -> bool:
+    """Whether the greeting of HTTP/2, which is what a head speaks, is answered by one (RFC 9113: a SETTINGS frame each)."""
+    connection.settimeout(_ANSWERS_S)
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    try:
+        return connection.recv(9)[3:4] == b"\x04"
+    except (TimeoutError, ConnectionError):
+        return False
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Ray's C++ writes to file descriptor 2 itself what its exception says as well."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager

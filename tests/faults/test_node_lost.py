@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,11 @@ from see_tune.spec.models import DatasetSpec, PrunerSpec, ResourcesSpec, Sampler
 from see_tune.spec.space import FloatRange, Parameter, Space
 
 TRIALS, EPOCHS, EPOCH_S = 5, 5, 2.0  # a trial is longer than the start of an actor, so that a node that joins gets one
+
+
+class Stranger(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: what the test hears on stderr is Ray's."""
 
 
 def node_id() -> str:
@@ -167,6 +174,28 @@ def test_function_is_run_on_each_node_itself(outcome: Outcome) -> None:
 
 def test_nodes_that_share_the_drivers_folders_pass_its_checks(outcome: Outcome) -> None:
     assert outcome.problems == []
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """The address of a server that is no Ray: of HTTP/1."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_address_of_something_else_is_a_users_mistake_said_within_seconds(
+    stranger: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = time.monotonic()
+    with pytest.raises(StudyError, match=f"--address {stranger}: .*what listens there is something else"), join_cluster(stranger):
+        pass
+    with pytest.raises(StudyError, match="'nonsense' is no HOST:PORT"), join_cluster("nonsense"):
+        pass
+    assert time.monotonic() - start < 5
+    assert capfd.readouterr().err == ""
 
 
 def test_address_where_nothing_listens_is_a_users_mistake() -> None:

@@ -89,7 +89,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             refused = api.token is not None and self.headers.get("Authorization") != f"Bearer {api.token}"
             status, text = 403, b"Unauthorized"
-            if api.fails(self.command, self.path):
+            if self.path == "/api/gcs_healthz":
+                status, text = 200, b"success"
+            elif api.fails(self.command, self.path):
                 status, text = 500, b"No available agent to submit job, please try again later."
             elif not refused:
                 status, text = 200, json.dumps(api.answer(self.command, self.path, body)).encode()
@@ -147,9 +149,9 @@ def test_command_is_answered_with_its_own_words_and_exit_code_and_leaves_no_job(
 
 
 def test_study_that_was_never_submitted_has_no_log(jobs: Jobs) -> None:
-    jobs.jobs = {"sop-1": "RUNNING"}
+    jobs.jobs = {"sop-1": "RUNNING", "sop-2": "RUNNING", "raysubmit_7gZ": "RUNNING"}
 
-    with pytest.raises(StudyError, match=r"no job of a study 'cars'.*sop-1"):
+    with pytest.raises(StudyError, match=r"no job of a study 'cars'.*there: sop$"):
         Cluster(jobs.address).log("cars")
 
 
@@ -157,6 +159,20 @@ def test_study_that_was_never_submitted_has_no_log(jobs: Jobs) -> None:
 def test_address_that_is_no_jobs_api_is_refused(address: str) -> None:
     with pytest.raises(ClusterError, match=r"valid: http://HOST:PORT"):
         Cluster(address)
+
+
+def test_server_that_is_no_ray_is_not_taken_for_one_that_refuses_the_token() -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(401)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(ClusterError, match="what listens there is no head of a Ray cluster"):
+            Cluster(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
 
 
 def test_absent_cluster_is_an_error_with_the_way_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
