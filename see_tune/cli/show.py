@@ -32,7 +32,8 @@ def result_lines(result: StudyResult) -> list[str]:
     lines.append(f"study            {result.folder}")
     lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
     lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
-    lines.append(f"look at it       {result.commands['ui']}")
+    if not result.tracking.startswith("http"):  # a server shows its own UI, there
+        lines.append(f"look at it       {result.commands['ui']}")
     if (report := StudyFolder(Path(result.folder)).report_file).is_file():
         lines.append(f"report           {report}")
     if result.status == "interrupted":

@@ -76,13 +76,14 @@ def stop(name: StudyName, home: HomeFolder = None, address: ClusterAddress = Non
 
     at_home = find_home(home)
     folder = existing_study(at_home, name)
-    if drop(name, at_home) and holder_of(folder) is None:
+    if (was_owed := drop(name, at_home)) and holder_of(folder) is None:
         print(f"{name} was not running; a head that comes back leaves it alone now")
         return 0
     holder = ask_to_stop(folder)
     print(f"{name} ({holder}) was asked to stop; its trials end their epoch first", flush=True)
     wait_until_free(folder, holder)
-    print(f"{name} has stopped; it continues with: {at_home.command('run', str(folder.spec_file))}")
+    command = f"see-tune submit {folder.spec_file}" if was_owed else at_home.command("run", str(folder.spec_file))
+    print(f"{name} has stopped; it continues with: {command}")
     return 0
 
 

@@ -51,9 +51,9 @@ def submit(
         print(f"warning: {warning}", file=sys.stderr)
     study = loaded.spec.study
     identity = Cluster(address).submit(Order(study, dump_study(loaded.spec), until, fresh))
-    print(f"{study} runs on {address} as job {identity}")
-    print(f"  see-tune status {study} --address {address}")
+    print(f"{study} was handed to {address} as job {identity}; whether it can start is checked there, and said in its log:")
     print(f"  see-tune logs {study} --follow --address {address}")
+    print(f"  see-tune status {study} --address {address}")
     print(f"  see-tune stop {study} --address {address}")
 
 
