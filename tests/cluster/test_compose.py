@@ -47,6 +47,15 @@ def test_every_compose_file_is_clean(stack: Stack) -> None:
         assert (done.returncode, done.stderr) == (0, ""), file
 
 
+def test_cluster_without_secrets_is_refused_before_anything_is_built(stack: Stack) -> None:
+    command = ["docker", "compose", "--env-file", "/dev/null", "config", "--quiet"]
+    environment = {name: value for name, value in stack.environment.items() if name != "SEE_TUNE_UID"}
+    done = subprocess.run(command, cwd=stack.folder, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert "make the secrets first, docker/make-secrets" in done.stderr
+
+
 def test_images_are_pinned_and_leave_no_package_lists() -> None:
     text = "\n".join(file.read_text() for file in (ROOT / "docker").rglob("Dockerfile"))
     images = re.findall(r"^FROM (\S+)", text, re.M) + re.findall(r"image: (\S+)", (ROOT / "docker-compose.yml").read_text())
@@ -155,3 +164,15 @@ def test_node_without_its_token_does_not_start(stack: Stack) -> None:
         command = ["docker", "run", "--rm", "--env", "RAY_AUTH_MODE=token", "--env", f"{variable}=", "see-tune:test", service]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, variable in done.stderr) == (2, True)
+
+
+def test_mlflow_with_a_password_that_postgres_refuses_says_so_at_once(stack: Stack) -> None:
+    wrong = (
+        "echo postgres:5432:mlflow:mlflow:wrong > /tmp/wrong; chmod 0400 /tmp/wrong; PGPASSFILE=/tmp/wrong exec entrypoint mlflow"
+    )
+    command = ["docker", "compose", "exec", "--no-TTY", "mlflow", "sh", "-c", wrong]
+    done = subprocess.run(
+        command, cwd=stack.folder, env=stack.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, "Postgres refuses the password" in done.stderr) == (2, True)
