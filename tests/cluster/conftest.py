@@ -25,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if ROOT / "tests" / "cluster" in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:  # whichever comes first pays for the image
+                item.add_marker(pytest.mark.timeout(UP_S + 300))
 
 
 def _free_port() -> int:

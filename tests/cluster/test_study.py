@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.cluster.conftest import Stack
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2100)
 
 TRIALS = 12
 SMALL = ("dataset.classes=80", "train.epochs=14", "validation.rerank_top=0", "final.seeds=1", "pruner.name=none")

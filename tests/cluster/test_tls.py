@@ -15,8 +15,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.cluster.conftest import Stack
 
-pytestmark = pytest.mark.timeout(600)
-
 FILES = ("--file", "docker-compose.yml", "--file", "docker/compose.tls.yml")
 MLFLOW_PORT, JOBS_PORT = 18443, 18444
 
