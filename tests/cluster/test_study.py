@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(2100)
 
 TRIALS = 12
-SMALL = ("dataset.classes=80", "train.epochs=14", "validation.rerank_top=0", "final.seeds=1", "pruner.name=none")
+# Long enough that some trials are left when the head dies, also on a machine with nothing else to do.
+SMALL = ("dataset.classes=80", "train.epochs=60", "validation.rerank_top=0", "final.seeds=1", "pruner.name=none")
 
 
 def finished(stack: Stack) -> Counter[str]:
@@ -90,5 +91,5 @@ def test_study_that_is_stopped_from_outside_is_owed_no_more(stack: Stack) -> Non
     stopped = stack.see_tune("stop", "stopped", "--address", stack.address, timeout_s=240)
 
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    assert "has stopped" in stopped.stdout
-    assert stack.in_service("head", "ls", "/studies/orders") == ""
+    assert "has stopped; it continues with: see-tune submit" in stopped.stdout
+    assert "stopped" not in stack.in_service("head", "ls", "/studies/orders")
