@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,10 @@ def _free_port() -> int:
         return port
 
 
-def listening_ports() -> set[int]:
-    """TCP ports that anything on this machine listens on."""
+def listening_ports() -> dict[str, int]:
+    """TCP ports that anything on this machine listens on, by their sockets' inodes."""
     lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
-    return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A"}
+    return {line[9]: int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A"}
 
 
 class Stack:
@@ -52,7 +53,7 @@ class Stack:
         self.address = f"http://127.0.0.1:{self.jobs_port}"
         self.mlflow = f"http://127.0.0.1:{self.mlflow_port}"
         self.secrets = folder / "docker" / "secrets"
-        self.listening_before = listening_ports()
+        self.listening_before = set(listening_ports().values())
         self.environment = {
             **os.environ,
             "COMPOSE_PROJECT_NAME": self.project,
@@ -62,6 +63,20 @@ class Stack:
             "SEE_TUNE_JOBS_PORT": str(self.jobs_port),
             "SEE_TUNE_MLFLOW_PORT": str(self.mlflow_port),
         }
+
+    @staticmethod
+    def others_ports() -> set[int]:
+        """TCP ports of this machine that processes listen on which are neither in a container nor docker's own."""
+        ports, found = listening_ports(), set[int]()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if "docker" in (process / "cgroup").read_text() or (process / "exe").readlink().name == "docker-proxy":
+                    continue
+                for link in (process / "fd").iterdir():
+                    with suppress(OSError):  # closed meanwhile
+                        inode = str(link.readlink()).removeprefix("socket:[").removesuffix("]")
+                        found |= {ports[inode]} if inode in ports else set()
+        return found
 
     def run(self, *command: str, timeout_s: float = 120, check: bool = True) -> str:
         done = subprocess.run(
