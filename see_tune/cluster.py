@@ -40,7 +40,7 @@ ORDER_VARIABLE = "SEE_TUNE_ORDER"
 
 _PREAMBLE = "Running entrypoint for job "
 _POLL_S = 0.3
-_ANSWERS_S = 5.0
+_ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
 _HEAD_SETTLES_S = 180.0  # its jobs API answers some seconds before it can start a job
 _NO_AGENT = "No available agent"
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

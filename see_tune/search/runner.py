@@ -35,7 +35,7 @@ from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
 from see_tune.search.sessions import session_folder
 from see_tune.search.worker import RunTrial, ask_for, make_trainable
 
-_ANSWERS_S = 5.0
+_ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
 
 
 @contextmanager
