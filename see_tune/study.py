@@ -39,7 +39,7 @@ from see_tune.search.generations import Ledgers, check_storage, check_warm_start
 from see_tune.search.guard import FailureGuard, Quarantine
 from see_tune.search.nodes import Node, Resources, check_cores, count_slots, has_left, share_out, wait_for_nodes
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, row_title
-from see_tune.search.runner import join_cluster, run, send_log_to, start_engine
+from see_tune.search.runner import join_cluster, log_to, run, start_engine
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.keys import PER_TRIAL, flat
 from see_tune.spec.load import Loaded, dump_study, load_study, trial_values
@@ -275,8 +275,8 @@ class _Run:
         trial = partial(train_trial, home=self.home, threads=self.resources.cpus)
         try:
             if self.on_cluster:
-                send_log_to(self.folder.engine_log)
-                with closing(Gate(self.nodes, trial_values(self.spec), self.home, self.watcher.note)) as gate:
+                gate = Gate(self.nodes, trial_values(self.spec), self.home, self.watcher.note)
+                with log_to(self.folder.engine_log), closing(gate):
                     slots = self._slots_behind(gate, desk)
                     run(desk, trial, self.resources, results_folder=self.folder.ray_results, count_slots=slots)
             else:

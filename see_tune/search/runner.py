@@ -55,10 +55,14 @@ def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
                     _node_ip_address="127.0.0.1",
                     _temp_dir=str(session),
                 )
-            send_log_to(log_file)
-            yield
-        finally:
+        except BaseException:
             _end_engine()
+            raise
+        with log_to(log_file):
+            try:
+                yield
+            finally:
+                _end_engine()
 
 
 @contextmanager
@@ -183,14 +187,21 @@ def _below(pid: int) -> Iterator[int]:
     yield from found[1:]
 
 
-def send_log_to(log_file: Path) -> None:
+@contextmanager
+def log_to(log_file: Path) -> Iterator[None]:
     """Ray's Python log goes to a file: a terminal line of the engine's own helps nobody who watches a study."""
     handler = logging.FileHandler(log_file, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "ray.data")]
+    before = [(logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+        handler.close()
 
 
 def run(

@@ -101,8 +101,8 @@ def cars_cut_short(root: Path) -> None:
 
 def sop_cut_short(root: Path) -> None:
     root.mkdir()
-    for half in ("Ebay_train", "Ebay_test"):
-        (root / f"{half}.txt").write_text("image_id class_id super_class_id path\n1 1 1 bicycle_final/1.JPG\n")
+    for half, line in (("Ebay_train", "1 1 1 bicycle_final/1.JPG"), ("Ebay_test", "2 2 1 bicycle_final/2.JPG")):
+        (root / f"{half}.txt").write_text(f"image_id class_id super_class_id path\n{line}\n")
 
 
 def inshop_cut_short(root: Path) -> None:

@@ -134,5 +134,6 @@ def test_closed_terminal_stops_a_study(folder: Path, processes_below: Callable[[
 
 
 def _take_terminal() -> None:
-    """The child's standard input becomes the terminal that its session hangs on."""
+    """The child's standard input becomes the terminal that its session hangs on, whose end it hears, also below nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
