@@ -11,6 +11,7 @@ os.environ.update(
     RAY_AIR_NEW_OUTPUT="0",
     RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
     TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1",
+    RAY_CHDIR_TO_TRIAL_DIR="0",  # a relative dataset.root or model.weights means the same in a trial as for the driver
     TUNE_DISABLE_SIGINT_HANDLER="1",  # the study's own handler stops the desk
     RAY_DISABLE_FAILURE_SIGNAL_HANDLER="1",  # it takes SIGTERM for a crash: prints a trace, and aborts 3 s later
     # The desk limits what is out. Under Tune's own limit of one trial that waits, a short trial's freed actor takes the next
