@@ -147,6 +147,12 @@ def _roles(table: ImageTable, measured: Rows, seed: int) -> tuple[Rows, Rows | N
                 "both are needed. "
                 "Mark images as is_query and is_gallery, or leave both columns out"
             )
+        if len(both := np.intersect1d(query, gallery)):
+            raise DatasetError(
+                f"{table.name} at {table.root}: {len(both)} images are both query and gallery (first: {table.paths[both[0]]}), "
+                "and would find themselves. Give each image one role (an empty is_query or is_gallery is true), or leave both "
+                "columns out: then every image asks all others"
+            )
         return query, gallery, ()
     if not _has_roles(table, table.rows(TEST)):
         return measured, None, _lonely_note(table, measured, "they are queries without an answer, left out and counted")

@@ -140,3 +140,18 @@ def test_too_few_classes_is_an_error_that_says_what_is_needed(
 def test_impossible_fractions_and_folds_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"fraction|fold"):
         split_table(make_table([2] * 9, []), **arguments)  # type: ignore[arg-type]
+
+
+def test_an_image_that_asks_and_answers_in_a_query_gallery_set_is_refused() -> None:
+    labels, splits = ["a", "b", "c", "c"], ["train", "train", "test", "test"]
+    table = build_table(
+        "manifest",
+        Path("/r"),
+        [f"{number}.jpg" for number in range(4)],
+        labels,
+        splits,
+        query=[True, True, True, False],
+        gallery=[True] * 4,
+    )
+    with pytest.raises(DatasetError, match=r"1 images are both query and gallery \(first: 2.jpg\)"):
+        split_table(table, kind="test", seed=0)
