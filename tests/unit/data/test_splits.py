@@ -143,15 +143,15 @@ def test_impossible_fractions_and_folds_are_refused(arguments: dict[str, object]
 
 
 def test_an_image_that_asks_and_answers_in_a_query_gallery_set_is_refused() -> None:
-    labels, splits = ["a", "b", "c", "c"], ["train", "train", "test", "test"]
+    labels, splits = ["a", "b", "c", "c", "d"], ["train", "train", "test", "test", "test"]
     table = build_table(
         "manifest",
         Path("/r"),
-        [f"{number}.jpg" for number in range(4)],
+        [f"{number}.jpg" for number in range(5)],
         labels,
         splits,
-        query=[True, True, True, False],
-        gallery=[True] * 4,
+        query=[True, True, True, False, False],
+        gallery=[True] * 5,
     )
     with pytest.raises(DatasetError, match=r"1 images are both query and gallery \(first: 2.jpg\)"):
         split_table(table, kind="test", seed=0)
