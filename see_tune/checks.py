@@ -163,12 +163,13 @@ def _wrong_model(trial: TrialSpec, *, fetch: bool) -> Iterator[UserError]:
 
     fetch: get pretrained weights from the hub, once, so that no trial has to; False only asks whether there are any.
     """
-    weights, fetched = trial.model.weights, fetch or trial.model.weights != "pretrained"
+    weights = trial.model.weights
     try:
         preprocessing = make_preprocessing(trial)
-        if not fetched:
+        if weights == "pretrained" and not fetch:
             find_pretrained(trial.model.backbone)
-        exact_micro_batch(trial, make_model(trial, preprocessing, weights=weights if fetched else "none"))
+            weights = "none"
+        exact_micro_batch(trial, make_model(trial, preprocessing, weights=weights))
     except UserError as error:
         yield error
     except RuntimeError as error:  # timm's and torch's own, of sizes that do not go together
