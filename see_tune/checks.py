@@ -109,20 +109,44 @@ def _problems(
         except UserError as error:
             yield error
     yield from elsewhere()
-    listed = trial if thorough else _unopened(trial)
-    try:
-        dataset_facts(listed, reading)
-        if study.final is not None and study.validation.reranked and study.protocol == "honest":
-            folds = SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
-            dataset_facts(listed.model_copy(update={"split": folds}), reading)
-        if thorough and trial.dataset.on_corrupt == "fail":
-            _refuse_undecodable(read_dataset(trial, reading), reading, progress)
-    except DatasetError as error:
-        yield error
-        thorough = False  # weights are not fetched for pictures that are not there
-    yield from _wrong_model(trial, fetch=thorough)
+    wrong = list(_wrong_dataset(study, trial, reading, progress, thorough=thorough))
+    yield from wrong
+    yield from _wrong_model(trial, fetch=thorough and not wrong)  # weights are not fetched for pictures that are not there
     if (short := _short_of_gpus(study, gpus)) is not None:
         yield short
+
+
+def _wrong_dataset(
+    study: StudySpec, trial: TrialSpec, reading: Home, progress: Callable[[int, int], None] | None, *, thorough: bool
+) -> Iterator[DatasetError]:
+    try:
+        table = read_dataset(trial if thorough else _unopened(trial), reading)
+    except DatasetError as error:
+        yield error
+        return
+    unfit = {str(error): error for split in _splits(study, trial) for error in _unsplittable(table, split)}
+    yield from unfit.values()
+    if thorough and not unfit and trial.dataset.on_corrupt == "fail":
+        try:
+            _refuse_undecodable(table, reading, progress)
+        except DatasetError as error:
+            yield error
+
+
+def _unsplittable(table: ImageTable, split: SplitSpec) -> Iterator[DatasetError]:
+    try:
+        split_table(table, **split.model_dump())
+    except DatasetError as error:
+        yield error
+
+
+def _splits(study: StudySpec, trial: TrialSpec) -> Iterator[SplitSpec]:
+    """Of the search, the re-ranking and the final runs: what the last of them would meet is known before the first trial."""
+    yield trial.split
+    if study.final is not None:
+        if study.validation.reranked and study.protocol == "honest":
+            yield SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
+        yield SplitSpec(kind="test")
 
 
 def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:

@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from dataclasses import dataclass
@@ -154,7 +155,11 @@ def find_home(flag: Path | None = None) -> Home:
             f"the home folder {root} has {' '.join(wrong)} in its path, which means something else in the address of its "
             f"databases; choose another with --home DIR or SEE_TUNE_HOME"
         )
-    return Home(root)
+    home = Home(root)
+    # Optuna's figures import matplotlib, which keeps its list of fonts in the user's own folder and says so, unless told another.
+    os.environ.setdefault("MPLCONFIGDIR", str(home.cache / "matplotlib"))
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    return home
 
 
 def dataset_places(name: str, root: str | Path | None = None) -> tuple[Path, ...]:

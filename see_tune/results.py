@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 TrialStatus = Literal["complete", "pruned", "failed", "interrupted"]
+StudyEnd = Literal["done", "interrupted", "failed"]
 
 
 class _JsonRecord:
@@ -141,7 +142,7 @@ class Arm(_JsonRecord):
 class StudyResult(_JsonRecord):
     """What a study answered: the summary on the terminal, `--json` and summary.json.
 
-    status: ``done`` or ``interrupted`` (the same command continues it).
+    status: ``done``, ``interrupted`` (the same command continues it) or ``failed`` (so it does, once the cause is mended).
     see, off: the two arms; None where none completed.
     gain: the paired difference SEE - off of test Recall@1, with its interval over training seeds (Student's t); None
         where one of them is missing, or the configuration that was chosen has SEE off.
@@ -157,7 +158,7 @@ class StudyResult(_JsonRecord):
     study: str
     dataset: str
     protocol: str
-    status: Literal["done", "interrupted"]
+    status: StudyEnd
     trials: int
     complete: int
     pruned: int

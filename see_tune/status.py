@@ -17,7 +17,7 @@ from see_tune.spec.load import trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.studies import existing_study, frozen, stored_result
 
-State = Literal["running", "done", "interrupted"]
+State = Literal["running", "done", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Found:
 class StudyStatus:
     """One study, now.
 
-    state: ``running`` while a process holds it; ``interrupted`` where the same command would go on.
+    state: ``running`` while a process holds it; ``interrupted`` where the same command would go on; ``failed`` where that helps
+        once the cause is mended.
     trials: the budget of the search; finished, complete, pruned, failed: of its trials; waiting: cut, and going on next.
     planned: finished rows beside the search (baseline, re-ranking, final runs).
     best, off: the best search trial, and SEE off; None until there is one.
@@ -110,7 +111,7 @@ def _state(folder: StudyFolder, spec: StudySpec, holder: Holder | None) -> State
         return "running"
     stored = stored_result(folder)
     if stored is None or stored.status != "done":
-        return "interrupted"
+        return stored.status if stored else "interrupted"
     return "done" if stored.search_ended or stored.trials >= spec.budget.trials else "interrupted"
 
 

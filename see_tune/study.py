@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import distributions, version
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
 from see_tune.errors import SeeTuneError, StorageAwayError, StudyError, StudyFailedError
@@ -33,7 +33,7 @@ from see_tune.looks import Look, count_look
 from see_tune.model_folder import write_model_folder
 from see_tune.node_checks import Gate, check_nodes
 from see_tune.report.summary import describe_values, study_result
-from see_tune.results import EpochResult, StudyResult, TrialResult
+from see_tune.results import EpochResult, StudyEnd, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan
 from see_tune.search.generations import Ledgers, check_storage, check_warm_start, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
@@ -208,6 +208,7 @@ class _Run:
         self.folder = folder
         self.facts = facts
         self.watcher = watcher
+        self.until = until
         self.started_at = time.time()
         self.ledgers = open_ledgers(loaded, home)
         self.search, self.final = self.ledgers.search, self.ledgers.final
@@ -301,8 +302,8 @@ class _Run:
 
     def _conclude(self, tracker: Tracker, *, interrupted: bool, quarantined: Mapping[str, str]) -> StudyResult:
         result = replace(self._result("interrupted" if interrupted else "done"), quarantined=quarantined)
-        if not interrupted and result.see is None:
-            self._fail(tracker, _no_answer(result))
+        if not interrupted and (why := self._unanswered(result)):
+            self._fail(tracker, why)
         lineage = None if interrupted else self._register(tracker)
         if not interrupted:
             self._end_abandoned(tracker)
@@ -335,7 +336,20 @@ class _Run:
         tracker.set_description(report.answer)
         tracker.drain(_DELIVERY_S)
 
+    def _unanswered(self, result: StudyResult) -> str:
+        """Why a study whose rows have all ended has no answer; empty where it has one."""
+        if result.see is None:
+            return _no_answer(result)
+        if self.until == "final" and self.spec.final is not None and not result.see.test:
+            return _no_final(result)
+        return ""
+
     def _fail(self, tracker: Tracker, why: str) -> NoReturn:
+        if self.board.snapshot().phase == "search":
+            for ledger in (self.search, self.ledgers.off):
+                if ledger is not None:
+                    ledger.give_up()
+        _write_result(self.folder, self._result("failed"))
         self._report(tracker)
         tracker.end_study(status="failed", ended_at=time.time())
         tracker.drain(_DELIVERY_S)
@@ -346,7 +360,7 @@ class _Run:
         for lineage in (*self.ledgers.carried.abandoned, *self.final.withdrawn()):
             tracker.end_run(lineage, status="interrupted", ended_at=time.time(), tags={"cause": "no longer wanted"})
 
-    def _result(self, status: Literal["done", "interrupted"]) -> StudyResult:
+    def _result(self, status: StudyEnd) -> StudyResult:
         rows = self.search.finished()
         see, off = self.protocol.arms()
         return study_result(
@@ -479,7 +493,8 @@ def _write_result(folder: StudyFolder, result: StudyResult) -> None:
 def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
     """What the ledgers' opening has to say to people."""
     warm = [f"warm start: {ledgers.known} trials of {', '.join(spec.warm_start)} fit and are known"] if spec.warm_start else []
-    return [*ledgers.carried.lines(), *warm]
+    retried = [f"tried again, after the last session gave up: {', '.join(ledgers.retried)}"] if ledgers.retried else []
+    return [*retried, *ledgers.carried.lines(), *warm]
 
 
 def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: int) -> Board:
@@ -618,8 +633,19 @@ def _tracking_problems(tracker: Tracker) -> tuple[str, ...]:
 
 
 def _no_answer(result: StudyResult) -> str:
+    happened = f"no trial of {result.study} completed: {result.pruned} pruned, {result.failed} failed"
+    if not result.failed:
+        return f"{happened}. Give its search more: --trials N, or --set budget.{result.search_ended}=MORE"
+    return f"{happened}\n{_mend(result)}"
+
+
+def _no_final(result: StudyResult) -> str:
+    return f"{result.study} has searched, and none of its final runs completed\n{_mend(result)}"
+
+
+def _mend(result: StudyResult) -> str:
     causes = "\n".join(f"  - {lineage}: {cause}" for lineage, cause in result.failures.items())
     return (
-        f"no trial of {result.study} completed: {result.pruned} pruned, {result.failed} failed\n{causes}\n"
-        f"mend the cause, or see one trial alone: see-tune train {result.folder}/study.yaml"
+        f"{causes}\nMend the cause and run the same command again: what failed is tried again (--fresh begins anew). "
+        f"See one trial alone: see-tune train {result.folder}/study.yaml"
     )

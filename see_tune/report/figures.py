@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from optuna.visualization import plot_parallel_coordinate
 from plotly.subplots import make_subplots
 
 from see_tune.report.importance import as_optuna_study
@@ -85,6 +84,8 @@ def draw_parallel(record: StudyRecord, title: str) -> Any:
     """Optuna's parallel coordinates of the complete trials; None for fewer than two of them, or of searched keys."""
     if len(record.complete) < 2 or len({name for row in record.complete for name in row.values}) < 2:
         return None
+    from optuna.visualization import plot_parallel_coordinate  # imports matplotlib, which find_home gives its folder first
+
     figure = plot_parallel_coordinate(as_optuna_study(record.complete, record.loaded.space), target_name=title)
     figure.update_layout(title=None)
     figure.update_traces(line_width=2, opacity=0.8, selector={"mode": "lines"})

@@ -95,7 +95,7 @@ def read_record(name: str, home: Home) -> StudyRecord:
         planned,
         see,
         off,
-        status="done" if stored and stored.status == "done" and not running else "interrupted",
+        status=stored.status if stored and not running else "interrupted",
         wall_s=stored.wall_s if stored else _span_s([*searched, *planned]),
         folder=folder,
         home=home,
@@ -140,4 +140,6 @@ def _state(result: StudyResult, out: int) -> str:
         return "nothing has finished yet"
     if result.see is None and result.failed == result.trials:
         return "failed: every trial did"
+    if result.status == "failed":
+        return f"failed; once the cause is mended it continues with: {result.commands['continue']}"
     return f"not finished; it continues with: {result.commands['continue']}"

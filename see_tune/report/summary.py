@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from see_tune.home import Home, StudyFolder
 from see_tune.looks import read_looks
 from see_tune.report.statistics import mean_interval, mean_over_classes, paired_gain
-from see_tune.results import Arm, Interval, Looks, StudyResult
+from see_tune.results import Arm, Interval, Looks, StudyEnd, StudyResult
 from see_tune.search.ledger import FinishedRow, Side
 from see_tune.spec.models import StudySpec
 from see_tune.tracking.connection import store_uri
@@ -28,7 +28,7 @@ def study_result(
     see: Arm | None,
     off: Arm | None,
     *,
-    status: Literal["done", "interrupted"],
+    status: StudyEnd,
     wall_s: float,
     folder: StudyFolder,
     home: Home,

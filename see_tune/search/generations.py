@@ -90,6 +90,7 @@ class Ledgers:
 
     off: the search with SEE off; None where the baseline is not searched.
     baseline: the lineage of the one SEE-off row beside the search, where it is not.
+    retried: rows that failed in a session that gave up, and are tried again.
     known: how many points of other studies the samplers were told of.
     storage: what all of them lie in.
     """
@@ -99,6 +100,7 @@ class Ledgers:
     off: Ledger | None
     baseline: str
     carried: Carried
+    retried: tuple[str, ...]
     known: int
     storage: PatientStorage
 
@@ -106,7 +108,8 @@ class Ledgers:
 def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
     """The study's ledgers in their newest generation, which is begun where the search space has changed.
 
-    What a dead session left RUNNING is enqueued again first, then trial 0 and the points to start with.
+    What a dead session left RUNNING, and what failed in one that gave up, is enqueued again first, then trial 0 and the points
+    to start with.
 
     Raises: StudyError where a study to start warm from is absent or not comparable, or a storage cannot be used.
     """
@@ -117,22 +120,24 @@ def open_ledgers(loaded: Loaded, home: Home) -> Ledgers:
     final = open_final_ledger(storage, address.name)
     record_storage(folder, address)  # from here on the storage has something of this study
     final.withdraw_unfinished()  # the protocol plans again what is still wanted
-    past = _begun(storage, address.name)
+    past, retried = _begun(storage, address.name)
     search, carried = _open_newest(storage, address.name, past, loaded)
     told = sum(_learn(sides["see"], name, search, loaded) for name, sides in known.items())
     off = None
     if loaded.spec.searches_baseline:
         without = without_see(loaded)
         off_name = f"{address.name}/off"
-        off, off_carried = _open_newest(storage, off_name, _begun(storage, off_name), without, side="off")
+        off_past, off_retried = _begun(storage, off_name)
+        off, off_carried = _open_newest(storage, off_name, off_past, without, side="off")
         for point in ([without.trial_zero] if without.trial_zero else []) + _outside_see(loaded.points, without):
             off.enqueue(point)
         carried = replace(carried, abandoned=(*carried.abandoned, *off_carried.abandoned))
+        retried += off_retried
         told += sum(_learn(sides["off"], name, off, without) for name, sides in known.items())
     for point in ([loaded.trial_zero] if loaded.trial_zero else []) + list(loaded.points):
         search.enqueue(point)  # before anything is sampled, and before a grid's first point
     baseline = _baseline([*(generation.spec for generation in past), loaded.spec])
-    return Ledgers(search, final, off, baseline, carried, told, storage)
+    return Ledgers(search, final, off, baseline, carried, retried, told, storage)
 
 
 def without_see(loaded: Loaded) -> Loaded:
@@ -193,17 +198,22 @@ def view_ledgers(folder: StudyFolder, name: str) -> tuple[Ledger, Ledger, Ledger
     return read_ledger(storage, begun[-1]), final, read_ledger(storage, off[-1]) if off else None
 
 
-def _begun(storage: Storage, name: str) -> list[Generation]:
-    """The generations so far, oldest first, with what a dead session left RUNNING waiting again."""
+def _begun(storage: Storage, name: str) -> tuple[list[Generation], tuple[str, ...]]:
+    """The generations so far, oldest first, with what a dead session left RUNNING waiting again.
+
+    And the rows that failed in one that gave up: they wait again, too.
+    """
     found: list[Generation] = []
+    retried: tuple[str, ...] = ()
     for study in studies_of(storage, name):
         ledger = read_ledger(storage, study)
         if not ledger.spec_text and found:
             drop_study(storage, study)  # killed while it was begun: it holds nothing but copies
         elif ledger.spec_text:
             ledger.requeue_interrupted()
+            retried += ledger.retry_failed()
             found.append(Generation(parse_study(ledger.spec_text, study).spec, ledger))
-    return found
+    return found, retried
 
 
 def _open_newest(

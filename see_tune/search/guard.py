@@ -106,5 +106,5 @@ class FailureGuard(DeskListener):
         said = "\n".join(f"  - {cause}" + (f" ({times} times)" if times > 1 else "") for cause, times in causes)
         return (
             f"{len(failures)} of {len(self._ends)} trials failed ({where}), so the study was stopped. What they say:\n{said}\n"
-            "Mend the cause and run the same command again: it continues."
+            "Mend the cause and run the same command again: it continues, and what failed is tried again."
         )

@@ -22,7 +22,7 @@ import re
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -59,7 +59,8 @@ _FINISHED = tuple(_STATES.values())
 _SPEC = "spec"
 _SPENT = "spent_s"
 _EXHAUSTED = "exhausted"  # by the sampler of this name
-_FAILED_BEFORE = "failed_before"  # numbers of planned rows that failed in an earlier session, and were taken back
+_FAILED_BEFORE = "failed_before"  # numbers of rows that failed in an earlier session, and were taken back
+_GIVEN_UP = "given_up"  # the last session ended because its trials failed
 _DUPLICATES_IN_A_ROW = 20
 
 
@@ -341,13 +342,38 @@ class Ledger:
     def _requeue(self, trial: FrozenTrial) -> None:
         # First the successor, then the end of the cut row: a kill between the two repeats this, and the check for a
         # waiting row keeps it from being enqueued twice.
+        self._enqueue_again(trial)
+        self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
+        self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _enqueue_again(self, trial: FrozenTrial) -> None:
         lineage = trial.user_attrs.get(_LINEAGE)
         if lineage is None or lineage not in {waiting.user_attrs.get(_LINEAGE) for waiting in self._waiting()}:
             attrs = {key: trial.user_attrs[key] for key in (_LINEAGE, _PLAN) if key in trial.user_attrs}
             attrs[_JUDGED] = max(trial.user_attrs.get(_JUDGED, 0), *trial.intermediate_values, 0)
             self._study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params}, user_attrs=attrs)
-        self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)
-        self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def give_up(self) -> None:
+        """Note that the search ends because its rows fail: what failed was then not the rows' own fault."""
+        self._study.set_user_attr(_GIVEN_UP, True)
+
+    def retry_failed(self) -> tuple[str, ...]:
+        """After a session that gave up, enqueue what failed again, each under its own lineage; returns those.
+
+        Whoever starts such a study again has mended the cause. A failure among rows that complete stands: it is an outcome.
+        """
+        if not self._study.user_attrs.get(_GIVEN_UP):
+            return ()
+        failed = [trial for trial in self._rows() if trial.state == TrialState.FAIL]
+        for trial in failed:  # as in `_requeue`, a kill anywhere in here is made good by doing it all again
+            self._enqueue_again(trial)
+        self._take_back(failed)
+        self._study.set_user_attr(_GIVEN_UP, False)
+        return tuple(str(trial.user_attrs[_LINEAGE]) for trial in failed)
+
+    def _take_back(self, failed: Sequence[FrozenTrial]) -> None:
+        self._failed_before |= {trial.number for trial in failed}  # Optuna writes nothing to a trial that has ended
+        self._study.set_user_attr(_FAILED_BEFORE, sorted(self._failed_before))
 
     def withdraw_unfinished(self) -> None:
         """Take back every row that is waiting, was left RUNNING or has failed; what is still wanted of them is planned again.
@@ -355,9 +381,7 @@ class Ledger:
         A failed row is planned again because whoever starts a study again has mended the cause, or wants to see it once more.
         It goes on from its checkpoint, under its own lineage.
         """
-        failed = [trial.number for trial in self._rows() if trial.state == TrialState.FAIL]
-        self._failed_before |= set(failed)  # Optuna writes nothing to a trial that has ended
-        self._study.set_user_attr(_FAILED_BEFORE, sorted(self._failed_before))
+        self._take_back([trial for trial in self._rows() if trial.state == TrialState.FAIL])
         for trial in self._study.get_trials(deepcopy=False):
             if not trial.state.is_finished():
                 self._study._storage.set_trial_user_attr(trial._trial_id, _SUPERSEDED, True)

@@ -217,7 +217,8 @@ class Desk:
             for listener in self._listeners:
                 listener.on_epoch(work, result)
             if (value := result.metrics.get(work.metric)) is not None:
-                work.pruned = work.stream.ledger.report(work.row.lineage, result.epoch, value)
+                judged = work.stream.ledger.report(work.row.lineage, result.epoch, value)
+                work.pruned = judged and result.epoch < work.spec.epochs_in_all  # one that is trained to its end is complete
         return work.pruned or self.stopping
 
     def close(self, ray_id: str, *, lost: bool) -> None:

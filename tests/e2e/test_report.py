@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,16 @@ def test_report_shows_the_answer_and_the_gallery(home: Path, capsys: pytest.Capt
     assert "one seed: no interval" in text
     assert html.read_text().count("<figure><img alt=") == 2
     assert "## Gallery" in text
+
+
+def test_report_leaves_nothing_in_the_users_own_folder_and_says_nothing_of_the_engines(home: Path, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    command = [sys.executable, "-m", "see_tune.cli.app", "report", "small", "--no-gallery", "--home", str(home)]
+    environment = {name: value for name, value in os.environ.items() if name not in {"MPLCONFIGDIR", "XDG_CACHE_HOME"}}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | {"HOME": str(user)})
+    assert done.stderr == ""
+    assert list(user.iterdir()) == []
 
 
 def test_report_without_a_gallery_embeds_nothing(home: Path) -> None:

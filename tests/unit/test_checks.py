@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from see_tune import checks
 from see_tune.checks import preflight
@@ -50,6 +51,24 @@ def test_both_builds_of_faiss_are_refused_before_a_trial(tmp_path: Path, monkeyp
     monkeypatch.setattr("see_tune.evaluation.neighbours.distributions", lambda: builds)
     with pytest.raises(UserError, match="faiss-cpu and faiss-gpu are both installed"):
         check(tmp_path)
+
+
+@pytest.fixture
+def untested(tmp_path: Path) -> str:
+    """A manifest of 4 training classes and no test classes."""
+    root = tmp_path / "pictures"
+    root.mkdir()
+    lines = [f"{number}.png,{number % 4},train" for number in range(8)]
+    (root / "manifest.csv").write_text("path,label,split\n" + "\n".join(lines) + "\n")
+    for number in range(8):
+        Image.new("RGB", (8, 8), (20 * number, 0, 0)).save(root / f"{number}.png")
+    return f"dataset={{name: manifest, root: {root}}}"
+
+
+def test_dataset_that_the_final_runs_cannot_use_is_refused_before_the_search(tmp_path: Path, untested: str) -> None:
+    with pytest.raises(UserError, match=r"no test classes(.|\n)*final: none"):
+        check(tmp_path, overrides=(untested,))
+    check(tmp_path, overrides=(untested, "final=none"))
 
 
 def test_all_that_is_wrong_is_one_list(tmp_path: Path, on_nfs: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,8 @@ def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table:
     ("changes", "says"),
     [
         ({"split": np.array(["train"] * 2 + ["validation"] * 2 + ["test"] * 3)}, "training classes: 1"),
-        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "one test class"),
-        ({"is_gallery": np.zeros(7, np.bool_)}, "3 queries and 0 gallery images"),
+        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "1 classes to be measured on"),
+        ({"is_gallery": np.zeros(7, np.bool_)}, "3 query and 0 gallery images"),
         (
             {"is_query": np.arange(7) < 6, "is_gallery": np.arange(7) == 6},
             "no test query has a gallery image of its class",
@@ -67,6 +67,12 @@ def test_a_split_that_measures_nothing_is_a_problem(
 ) -> None:
     (problem,) = check_table(replace(table, **changes), cache=tmp_path / "cache").problems
     assert says in problem
+
+
+def test_a_dataset_without_test_classes_is_sound_and_its_note_says_what_it_cannot_have(table: ImageTable, tmp_path: Path) -> None:
+    check = check_table(replace(table, split=np.full(7, "train")), cache=tmp_path / "cache")
+    assert check.problems == ()
+    assert "final: none" in check.notes[-1]
 
 
 def test_images_are_decoded_once_until_a_file_changes(table: ImageTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

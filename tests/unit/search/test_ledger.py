@@ -305,3 +305,43 @@ def test_planned_row_is_planned_once_and_hands_out_its_plan(tmp_path: Path) -> N
     reopened = open_final_ledger(storage, "study")
     reopened.plan("final-see-s0", {"phase": "final", "seed": 0})
     assert reopened.ask() is None
+
+
+def test_what_failed_in_a_session_that_gave_up_is_handed_out_again_as_it_was(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    good, broken = ledger.ask(), ledger.ask()
+    ledger.tell(good.lineage, complete(0.7))
+    ledger.tell(broken.lineage, TrialResult("failed", cause="no such file"))
+    ledger.give_up()
+    again = open_ledger(tmp_path)
+    assert again.retry_failed() == (broken.lineage,)
+    assert again.started() == 1
+    row = again.ask()
+    assert (row.lineage, row.values) == (broken.lineage, broken.values)
+    again.tell(row.lineage, complete(0.6))
+    assert [(row.lineage, row.value) for row in again.finished()] == [(good.lineage, 0.7), (broken.lineage, 0.6)]
+    assert open_ledger(tmp_path).retry_failed() == ()
+
+
+def test_failure_among_rows_that_complete_is_an_outcome_and_stands(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.tell(ledger.ask().lineage, TrialResult("failed", cause="loss is nan at epoch 1"))
+    again = open_ledger(tmp_path)
+    assert again.retry_failed() == ()
+    assert [row.result.status for row in again.finished()] == ["failed"]
+
+
+def test_failed_row_is_enqueued_once_although_its_retry_is_killed_half_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.tell(ledger.ask().lineage, TrialResult("failed", cause="no such file"))
+    ledger.give_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_take_back", lambda *_: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            open_ledger(tmp_path).retry_failed()
+    again = open_ledger(tmp_path)
+    again.retry_failed()
+    assert again.waiting_lineages() == ("t000",)
+    assert again.finished() == ()

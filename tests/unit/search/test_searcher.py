@@ -83,6 +83,14 @@ def test_pruned_row_is_told_pruned_with_no_value(open_bench: Callable[..., Any])
     assert all(row.value is None and row.result.epochs[-1].epoch == 2 for row in pruned)
 
 
+def test_row_that_is_trained_to_its_end_is_complete_where_a_rung_equals_the_horizon(
+    open_bench: Callable[..., Any], study_text: str
+) -> None:
+    bench = open_bench(study_text.replace("grace_epochs: 2", "grace_epochs: 4"))
+    bench.run()
+    assert [row.result.status for row in bench.search.finished()] == ["complete"] * 6
+
+
 def test_searcher_says_finished_only_when_the_last_phase_is_done(open_bench: Callable[..., Any]) -> None:
     bench = open_bench()
     searcher = LedgerSearcher(bench.desk)
