@@ -6,7 +6,8 @@
     │   ├── DatasetError        2  a dataset's root, layout, counts or images
     │   ├── WeightsError        2  a backbone's name or its weights
     │   ├── StudyError          2  a study that is locked, changed, absent or finished
-    │   └── ClusterError        2  a cluster that does not answer, refuses the token, or has nodes that cannot work
+    │   ├── ClusterError        2  a cluster that does not answer, refuses the token, or has nodes that cannot work
+    │   └── TrackingServerError 2  a tracking server that a command asks is away, or refuses the login
     ├── EvaluationError         1  embeddings that cannot be ranked (NaN, infinite, wrong shape)
     ├── CheckpointError         1  no good checkpoint where one must be
     ├── TrainingError           1  a trial that would fail again: NaN loss, collapse, out of memory at micro-batch 1
@@ -49,6 +50,10 @@ class StudyError(UserError):
 
 class ClusterError(UserError):
     """A cluster does not answer, refuses the token, or has nodes that cannot do their work."""
+
+
+class TrackingServerError(UserError):
+    """The tracking server that a command asks does not answer, or refuses the login."""
 
 
 class EvaluationError(SeeTuneError):

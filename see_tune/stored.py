@@ -15,7 +15,7 @@ from see_tune.addresses import AUTO, LOCAL, find_tracking
 from see_tune.errors import CheckpointError, StudyError, WeightsError
 from see_tune.home import Home
 from see_tune.model_folder import StoredModel, load_model_folder
-from see_tune.tracking.connection import connect
+from see_tune.tracking.connection import reached
 from see_tune.tracking.registry import RegisteredVersion, fetch_model_folder, read_versions
 from see_tune.training import load_trained
 
@@ -55,15 +55,16 @@ def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
         raise StudyError(
             f"{uri!r} names no version; valid: models:/see-tune.DATASET@champion or models:/see-tune.DATASET/VERSION"
         )
-    if find_tracking(tracking) == LOCAL and not home.mlflow_db.is_file():
+    server = find_tracking(tracking)
+    if server == LOCAL and not home.mlflow_db.is_file():
         raise StudyError(f"{uri} is not in the registry of {home.root}: nothing was tracked there yet. Another home: --home DIR")
-    client = connect(home, tracking)
-    versions = read_versions(client, matched["dataset"])
-    chosen = [version for version in versions if _is_meant(version, matched["alias"], matched["version"])]
-    if not chosen:
-        known = ", ".join(f"{version.version} ({' '.join(version.aliases) or 'no alias'})" for version in versions) or "none"
-        raise StudyError(f"{uri} is not in the registry of {home.root}; versions there: {known}. Another home: --home DIR")
-    with tempfile.TemporaryDirectory(prefix="see-tune-model-") as fetched:
+    with reached(home, tracking) as client, tempfile.TemporaryDirectory(prefix="see-tune-model-") as fetched:
+        versions = read_versions(client, matched["dataset"])
+        chosen = [version for version in versions if _is_meant(version, matched["alias"], matched["version"])]
+        if not chosen:
+            known = ", ".join(f"{version.version} ({' '.join(version.aliases) or 'no alias'})" for version in versions) or "none"
+            where, another = (home.root, "home: --home DIR") if server == LOCAL else (server, "server: --tracking URL")
+            raise StudyError(f"{uri} is not in the registry of {where}; versions there: {known}. Another {another}")
         return load_model_folder(fetch_model_folder(client, chosen[0], Path(fetched)))
 
 

@@ -11,6 +11,7 @@ import typer
 from see_tune.cli.options import AsJson, Dataset, HomeFolder, known_dataset
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from mlflow import MlflowClient
@@ -33,7 +34,8 @@ def best(
     """The champion of every dataset, or all registered versions of one; validation chooses, the test number is a report."""
     from see_tune.tracking.registry import CHAMPION, read_versions
 
-    versions = read_versions(_client(home, tracking), dataset)
+    with _registry(home, tracking) as client:
+        versions = read_versions(client, dataset)
     shown = [version for version in versions if dataset or CHAMPION in version.aliases]
     if as_json:
         print(json.dumps([_as_json(version) for version in shown], indent=2))
@@ -55,20 +57,21 @@ def promote(
     """Make a version the champion by hand, whether or not it is comparable with the one before."""
     from see_tune.tracking.registry import promote as make_champion
 
-    chosen = make_champion(_client(home, tracking), dataset, version)
+    with _registry(home, tracking) as client:
+        chosen = make_champion(client, dataset, version)
     print(f"models:/{chosen.model}@champion is version {chosen.version} now, of the study {chosen.candidate.study}")
 
 
-def _client(home: Path | None, tracking: str) -> MlflowClient:
+def _registry(home: Path | None, tracking: str) -> AbstractContextManager[MlflowClient]:
     from see_tune.addresses import LOCAL, find_tracking
     from see_tune.errors import StudyError
     from see_tune.home import find_home
-    from see_tune.tracking.connection import connect
+    from see_tune.tracking.connection import reached
 
     at_home = find_home(home)
     if find_tracking(tracking) == LOCAL and not at_home.mlflow_db.is_file():
         raise StudyError(f"nothing was tracked in {at_home.root} yet, so no model is registered there. Another home: --home DIR")
-    return connect(at_home, tracking)
+    return reached(at_home, tracking)
 
 
 def _as_json(version: RegisteredVersion) -> dict[str, Any]:

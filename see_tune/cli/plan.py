@@ -57,7 +57,6 @@ def _plan(loaded: Loaded, home: Home, until: Until) -> dict[str, Any]:
     from see_tune.addresses import find_storage
     from see_tune.spec.load import grace_epochs, trial_values
     from see_tune.study import plan_resources, plan_text
-    from see_tune.tracking.connection import store_uri
 
     spec = loaded.spec
     resources = plan_resources(spec)
@@ -76,8 +75,24 @@ def _plan(loaded: Loaded, home: Home, until: Until) -> dict[str, Any]:
         "side by side": f"{resources.slots} at most, each with {resources.cpus} CPU and {resources.gpus:g} GPU",
         "storage": find_storage(home.study(spec.study), spec.study, spec.storage).kind,
         "results": str(home.study(spec.study).root),
-        "tracking": store_uri(home, spec.tracking.uri),
+        **_tracking(home, spec.tracking.uri),
     }
+
+
+def _tracking(home: Home, stated: str) -> dict[str, str]:
+    """Where a study is tracked, and whether a server would take it now; one that is away holds up no study."""
+    from see_tune.addresses import LOCAL, find_tracking
+    from see_tune.errors import TrackingServerError
+    from see_tune.tracking.connection import answers, store_uri
+
+    uri = store_uri(home, stated)
+    if find_tracking(stated) == LOCAL:
+        return {"tracking": uri}
+    try:
+        return {"tracking": uri, "server": answers(home, stated)}
+    except TrackingServerError as error:
+        print(f"note: {error}", file=sys.stderr)
+        return {"tracking": uri, "server": "away; will spool: what is tracked waits in the study's folder until it answers"}
 
 
 def _measured_times(loaded: Loaded, home: Home, until: Until) -> dict[str, str]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from see_tune.addresses import LOCAL, TRACKING_PASSWORD, find_tracking, secret
-from see_tune.errors import TrackingError
+from see_tune.addresses import LOCAL, TRACKING_PASSWORD, TRACKING_VARIABLE, find_tracking, secret
+from see_tune.errors import TrackingError, TrackingServerError
 from see_tune.home import Home
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ _ENVIRONMENT = {
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
 _LOGGERS = ("mlflow", "alembic", "urllib3")
+_SHOWN_CHARACTERS = 200
 
 
 def store_uri(home: Home, uri: str) -> str:
@@ -61,21 +64,49 @@ def connect(home: Home, uri: str) -> MlflowClient:
     return MlflowClient(tracking_uri=store_uri(home, uri), registry_uri=store_uri(home, uri))
 
 
+@contextmanager
+def reached(home: Home, uri: str) -> Iterator[MlflowClient]:
+    """`connect` for a command that cannot go on without an answer, whatever it asks meanwhile.
+
+    Raises:
+        TrackingServerError: the server is away, refuses the login, or is no MLflow.
+        TrackingError: the local file fails.
+        As `connect` otherwise.
+    """
+    client = connect(home, uri)
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+
+    try:
+        yield client
+    except (MlflowException, RequestException) as error:
+        if (server := find_tracking(uri)) == LOCAL:
+            raise TrackingError(f"{store_uri(home, uri)} failed: {_reason(error)}; another home: --home DIR") from error
+        raise TrackingServerError(
+            f"the tracking server {server} is away, or refuses: {_reason(error)}. Start it, name another (--tracking or "
+            f"{TRACKING_VARIABLE}; local: the home's own), or give its login: MLFLOW_TRACKING_USERNAME with "
+            f"{TRACKING_PASSWORD} or {TRACKING_PASSWORD}_FILE, or ~/.mlflow/credentials"
+        ) from error
+
+
 def answers(home: Home, uri: str) -> str:
     """What a tracking server says to the login that would be used, in a word or two.
 
-    Raises: TrackingError where it is away or refuses.
+    Raises: as `reached`.
     """
-    from mlflow.exceptions import MlflowException
-
-    try:
-        connect(home, uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        raise TrackingError(
-            f"{uri} is away or refuses: {' '.join(str(error).split())[:300]}; its login is MLFLOW_TRACKING_USERNAME with "
-            f"{TRACKING_PASSWORD} or {TRACKING_PASSWORD}_FILE, or stands in ~/.mlflow/credentials"
-        ) from error
+    with reached(home, uri) as client:
+        client.search_experiments(max_results=1)
     return "reached, and lets us in"
+
+
+def _reason(error: Exception) -> str:
+    """What the network or the server said, without mlflow's account of its call."""
+    from requests import ConnectionError
+
+    cause = error if isinstance(error, ConnectionError) else error.__context__
+    if isinstance(cause, ConnectionError):
+        return str(getattr(cause.args[0], "reason", cause)).rpartition(": ")[2].rstrip(".")
+    return " ".join(str(error).split())[:_SHOWN_CHARACTERS]
 
 
 def silence() -> None:

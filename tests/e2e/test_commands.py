@@ -101,6 +101,36 @@ def test_wrong_input_is_one_message_and_exit_2(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["best"],
+        ["promote", "glyphs", "1"],
+        ["evaluate", "models:/see-tune.glyphs@champion"],
+        ["export", "glyphs", "--out", "x"],
+        ["index", "glyphs", "--images", ".", "--out", "x"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_tracking_server_that_is_away_is_one_message_and_exit_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--tracking", "http://127.0.0.1:9", "--home", "home"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("see-tune: the tracking server http://127.0.0.1:9 is away")
+    assert len(said.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_asks_the_tracking_server_and_goes_on_without_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    away = ["--set", "tracking.uri=http://127.0.0.1:9"]
+    assert main(["run", GLYPHS, "--dry-run", "--json", *away, "--home", str(tmp_path / "home")]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["server"].startswith("away; will spool")
+    assert "note: the tracking server http://127.0.0.1:9 is away" in said.err
+
+
 def test_dry_run_says_what_would_run_and_starts_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", GLYPHS, "--dry-run", "--home", str(tmp_path / "home")]) == 0
     said = capsys.readouterr().out

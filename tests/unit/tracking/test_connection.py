@@ -1,5 +1,6 @@
 import base64
 import multiprocessing
+import socket
 import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -7,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from see_tune.errors import SpecError, TrackingError
+from see_tune.errors import SpecError, TrackingError, TrackingServerError
 from see_tune.home import Home
-from see_tune.tracking.connection import connect, store_uri
+from see_tune.tracking.connection import answers, connect, reached, store_uri
 
 
 def open_store(root: Path, number: int) -> str:
@@ -66,6 +67,37 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
 def test_a_server_that_is_away_shows_at_the_first_call_and_not_before(tmp_path: Path) -> None:
     assert connect(Home(tmp_path), "http://127.0.0.1:9").tracking_uri == "http://127.0.0.1:9"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_is_away_is_the_users_to_hear_of_whatever_was_asked(tmp_path: Path) -> None:
+    with (
+        pytest.raises(TrackingServerError, match=r"http://127\.0\.0\.1:9 is away, or refuses: .*Connection refused\. Start it"),
+        reached(Home(tmp_path), "http://127.0.0.1:9") as client,
+    ):
+        client.search_registered_models()
+
+
+def test_a_server_that_does_not_answer_in_time_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(TrackingServerError, match="Read timed out"):
+            answers(Home(tmp_path), uri)
+
+
+def test_a_server_that_is_no_mlflow_or_wants_a_login_is_said_to_refuse(tmp_path: Path) -> None:
+    class Door(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(int(self.path.split("/")[1]))
+
+        def log_message(self, format: str, *arguments: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Door) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for code in (401, 404):
+            with pytest.raises(TrackingServerError, match=f"is away, or refuses: .*{code}.*MLFLOW_TRACKING_USERNAME"):
+                answers(Home(tmp_path), f"http://127.0.0.1:{server.server_port}/{code}")
+        server.shutdown()
 
 
 def ask_guarded_server(home: Home) -> str:
