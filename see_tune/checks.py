@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from see_tune.addresses import LOCAL, find_storage, find_tracking
 from see_tune.data import read_table
-from see_tune.data.inspection import find_undecodable
+from see_tune.data.inspection import find_undecodable, undecodable_of
 from see_tune.data.splits import split_table
-from see_tune.data.table import ImageTable
+from see_tune.data.table import VALIDATION, ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError
 from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
@@ -33,13 +35,17 @@ _CHECKPOINT_ROOM = 2 * 2**30
 class DatasetFacts:
     """What the study's numbers are about: logged with every run.
 
-    validation: one line on the split, for people.
+    measured_classes, measured_images: what a trial is measured on.
+    own_validation: whether that is a validation split that the dataset comes with.
     """
 
     fingerprint: str
     split: str
     train_classes: int
     train_images: int
+    measured_classes: int
+    measured_images: int
+    own_validation: bool
     notes: tuple[str, ...]
 
 
@@ -128,7 +134,7 @@ def _wrong_dataset(
     yield from unfit.values()
     if thorough and not unfit and trial.dataset.on_corrupt == "fail":
         try:
-            _refuse_undecodable(table, reading, progress)
+            _refuse_undecodable(table, trial.dataset.root, reading, progress)
         except DatasetError as error:
             yield error
 
@@ -153,8 +159,23 @@ def dataset_facts(trial: TrialSpec, home: Home) -> DatasetFacts:
     """Read the table (no image is opened) and split it as the trials will."""
     table = read_dataset(trial, home)
     split = split_table(table, **trial.split.model_dump())
-    notes = (*table.notes, *split.notes)
-    return DatasetFacts(table.fingerprint(), split.hash, split.num_classes, len(split.train_rows), notes)
+    measured = split.query_rows if split.gallery_rows is None else np.union1d(split.query_rows, split.gallery_rows)
+    return DatasetFacts(
+        fingerprint=table.fingerprint(),
+        split=split.hash,
+        train_classes=split.num_classes,
+        train_images=len(split.train_rows),
+        measured_classes=len(np.unique(table.labels[measured])),
+        measured_images=len(measured),
+        own_validation=bool((table.split[measured] == VALIDATION).all()),
+        notes=(*table.notes, *split.notes),
+    )
+
+
+def glance(trial: TrialSpec, home: Home) -> DatasetFacts:
+    """`dataset_facts` of the dataset as it is listed, with nothing left in the home. Raises: DatasetError."""
+    with _cache_of(home, kept=False) as reading:
+        return dataset_facts(_unopened(trial), reading)
 
 
 def read_dataset(trial: TrialSpec, home: Home) -> ImageTable:
@@ -170,13 +191,14 @@ def read_dataset(trial: TrialSpec, home: Home) -> ImageTable:
     )
 
 
-def _refuse_undecodable(table: ImageTable, home: Home, progress: Callable[[int, int], None] | None) -> None:
-    """A broken image ends a study here and not in the middle of its third trial."""
+def _refuse_undecodable(table: ImageTable, root: str | None, home: Home, progress: Callable[[int, int], None] | None) -> None:
+    """A broken image ends a study here and not in the middle of its third trial. root: as the user gave it."""
     failed = find_undecodable(table, cache=home.cache, progress=progress)
     if failed:
+        check = home.command("datasets", "check", table.name, *(("--root", root) if root else ()))
         raise DatasetError(
-            f"{len(failed):,} of {len(table):,} images of {table.name} do not decode. The first: {next(iter(failed.values()))}. "
-            f"All of them: see-tune datasets check {table.name}. Mend them, or leave them out with dataset.on_corrupt: skip"
+            f"{table.name}: {undecodable_of(len(failed), table)}. The first: {next(iter(failed.values()))}. "
+            f"All of them: {check}. Mend them, or leave them out with dataset.on_corrupt: skip"
         )
 
 

@@ -86,7 +86,7 @@ def read_looks(home: Home, fingerprint: str) -> Looks:
         elif said is not None and said.fingerprint == fingerprint:
             looks.setdefault(said, (said.study, aside[said.study]))
     studies = [study for study in looks.values() if study[0]]
-    return Looks(times=len(studies), studies=len(set(studies)), by_hand=len(looks) - len(studies))
+    return Looks(times=len(studies), studies=len(set(studies)), by_hand=len(looks) - len(studies), fingerprint=fingerprint)
 
 
 def _parsed(line: str) -> Look | str | None:

@@ -33,6 +33,7 @@ from see_tune.errors import WeightsError
 Pooling = Literal["auto", "avg", "max", "avg+max", "gem", "token"]
 _BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 _HUB_FILE = "model.safetensors"
+_TORCH_BEGINS = (b"PK", b"\x80")  # a zip, or the pickle of torch before 1.6
 
 
 class EmbeddingModel(nn.Module):
@@ -312,7 +313,15 @@ def _read_weights(file: Path) -> Mapping[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
             return cast(Mapping[str, Tensor], load_file(file))
+        with file.open("rb") as stream:
+            if not stream.read(2).startswith(_TORCH_BEGINS):
+                raise WeightsError(
+                    f"model.weights {file} cannot be read: torch.save writes no such file. Valid: pretrained, none, a "
+                    ".safetensors or .pth file of a backbone's tensors."
+                )
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except WeightsError:
+        raise
     except FileNotFoundError as exc:
         raise WeightsError(f"model.weights {file}: no such file. Valid: pretrained, none, a .safetensors or .pth file.") from exc
     except pickle.UnpicklingError as exc:

@@ -96,11 +96,13 @@ class Looks(_JsonRecord):
     """How often a dataset's test classes were looked at from one home.
 
     times: measurements by studies, of which there were `studies`. by_hand: those that people asked for beside them.
+    fingerprint: of the dataset, by which they can be counted again; empty in summaries from before it was kept.
     """
 
     times: int
     studies: int
     by_hand: int
+    fingerprint: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

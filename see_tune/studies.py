@@ -7,16 +7,18 @@ MLflow, and what it refuses or knows already is on the terminal at once.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from see_tune.errors import StudyError
 from see_tune.holding import held, holder_of, running_already
 from see_tune.home import Home, StudyFolder
-from see_tune.looks import count_set_aside
+from see_tune.looks import count_set_aside, read_looks
 from see_tune.results import StudyResult
 from see_tune.spec.load import Loaded, identity_differences, parse_study
 from see_tune.spec.models import StudySpec
+from see_tune.wording import counted
 
 Until = Literal["search", "final"]
 
@@ -59,10 +61,13 @@ def begun_study(home: Home, name: str) -> Loaded:
 
 
 def stored_result(folder: StudyFolder) -> StudyResult | None:
-    """The summary that the study's last session left, if there is one."""
+    """The summary that the study's last session left, if there is one, with the looks at its test classes up to now."""
     if not folder.summary_file.is_file():
         return None
-    return StudyResult.from_json(folder.summary_file.read_text())
+    stored = StudyResult.from_json(folder.summary_file.read_text())
+    if stored.test_looks and stored.test_looks.fingerprint:
+        return replace(stored, test_looks=read_looks(folder.home, stored.test_looks.fingerprint))
+    return stored
 
 
 def settled(loaded: Loaded, home: Home, until: Until, *, extend: bool = True) -> StudyResult | None:
@@ -129,7 +134,7 @@ def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
 
 def finished_note(stored: StudyResult) -> str:
     """What is said instead of running a finished study again."""
-    finished = f"{stored.study} is finished: {stored.trials} trials"
+    finished = f"{stored.study} is finished: {counted(stored.trials, 'trial')}"
     match stored.search_ended:
         case "exhausted":
             return f"{finished}, and its search space is exhausted: --trials adds none. More points: widen `search` in the file"

@@ -57,6 +57,7 @@ from see_tune.studies import (
 from see_tune.tracking.mlflow_tracker import Tracker
 from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.training import load_trained, train_trial
+from see_tune.wording import counted
 
 _DELIVERY_S = 60.0
 _NODES_S = 180.0  # after its head came back, a cluster's workers are late
@@ -492,9 +493,12 @@ def _write_result(folder: StudyFolder, result: StudyResult) -> None:
 
 def _ledger_notes(ledgers: Ledgers, spec: StudySpec) -> list[str]:
     """What the ledgers' opening has to say to people."""
-    warm = [f"warm start: {ledgers.known} trials of {', '.join(spec.warm_start)} fit and are known"] if spec.warm_start else []
-    retried = [f"tried again, after the last session gave up: {', '.join(ledgers.retried)}"] if ledgers.retried else []
-    return [*retried, *ledgers.carried.lines(), *warm]
+    notes = [f"tried again, after the last session gave up: {', '.join(ledgers.retried)}"] if ledgers.retried else []
+    notes += ledgers.carried.lines()
+    if spec.warm_start:
+        known = counted(ledgers.known, "trial fits and is", "trials fit and are")
+        notes.append(f"warm start: of {', '.join(spec.warm_start)}, {known} known")
+    return notes
 
 
 def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: int) -> Board:
@@ -517,7 +521,7 @@ def plan_text(spec: StudySpec) -> str:
     twice = "2 x " if spec.searches_baseline else ""
     rerank = f"re-rank {twice}{validation.reranked} x {validation.rerank_folds}, " if validation.reranked else ""
     beside = "SEE off searched as well, " if spec.searches_baseline else ""
-    return f"{beside}{rerank}final {spec.final.seeds} seeds x {1 if spec.final.baseline == 'none' else 2}"
+    return f"{beside}{rerank}final {counted(spec.final.seeds, 'seed')} x {1 if spec.final.baseline == 'none' else 2}"
 
 
 # The machine

@@ -11,6 +11,7 @@ import typer
 
 from see_tune.cli.bar import progress_bar
 from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option
+from see_tune.wording import counted
 
 if TYPE_CHECKING:
     from see_tune.data.inspection import TableCheck
@@ -94,7 +95,7 @@ def sample(
         raise DatasetError(
             f"--out {out} cannot be written ({error.strerror or error}); name a file in a folder that exists"
         ) from error
-    print(f"{out}: {sum(map(len, rows))} images of {len(rows)} classes of {len(firsts)}")
+    print(f"{out}: {counted(sum(map(len, rows)), 'image')} of {counted(len(rows), 'class')}, of {len(firsts):,}")
 
 
 @commands.command()
@@ -119,7 +120,7 @@ def split(
     table = write_split_manifest(root, out, seed=seed, fractions=(validation, test))
     for part in ("train", "validation", "test"):
         rows = table.rows(part)
-        print(f"{part:<11} {len(rows):>7} images in {len(set(table.labels[rows].tolist())):>5} classes")
+        print(f"{part:<11} {_size(len(rows), len(set(table.labels[rows].tolist())))}")
     print(f"{out}   use it: dataset: {{name: manifest, root: {out.resolve()}}}")
 
 
@@ -136,8 +137,12 @@ def _read(name: str, root: Path | None, home: Path | None, *, allow_partial: boo
 
 def _check_lines(found: TableCheck) -> list[str]:
     lines = [f"{found.name}  {found.root}  fingerprint {found.fingerprint}"]
-    lines += [f"  {part:<11} {found.images[part]:>7} images in {found.classes[part]:>6} classes" for part in found.images]
+    lines += [f"  {part:<11} {_size(found.images[part], found.classes[part])}" for part in found.images]
     lines.append(f"  smallest class {found.smallest[0]} ({found.smallest[1]}), largest {found.largest[0]} ({found.largest[1]})")
     lines += [f"  note: {note}" for note in found.notes]
     lines += [f"  wrong: {problem}" for problem in found.problems]
-    return [*lines, "nothing wrong" if not found.problems else f"{len(found.problems)} things are wrong"]
+    return [*lines, "nothing wrong" if not found.problems else f"{counted(len(found.problems), 'thing is', 'things are')} wrong"]
+
+
+def _size(images: int, classes: int) -> str:
+    return f"{counted(images, 'image'):>14} in {counted(classes, 'class'):>14}"

@@ -11,6 +11,7 @@ import typer
 
 from see_tune.cli.options import AsJson, HomeFolder
 from see_tune.cli.studies import ask_cluster
+from see_tune.wording import counted
 
 if TYPE_CHECKING:
     from see_tune.doctor import Diagnosis, Patient
@@ -57,7 +58,7 @@ def _machine_lines(patient: Patient) -> list[str]:
     devices = [f"{device.name}, {device.memory_gib:.0f} GiB, {device.used_gib:.1f} taken" for device in machine.devices]
     libraries = ", ".join(f"{name} {there}" for name, there in machine.libraries.items() if there)
     lines = [
-        f"{patient.name}  {machine.cpus} cores, {machine.memory_gib:.0f} GiB   clock {patient.skew_s:+.1f} s "
+        f"{patient.name}  {counted(machine.cpus, 'core')}, {machine.memory_gib:.0f} GiB   clock {patient.skew_s:+.1f} s "
         f"+-{patient.within_s:.1f}",
         f"  Python {machine.python}, {libraries}",
         f"  faiss: {machine.faiss}   driver: {machine.driver or 'none'}   devices: {'; '.join(devices) or 'none'}",

@@ -14,6 +14,7 @@ from see_tune.cli.bar import progress_bar
 from see_tune.cli.best import Tracking
 from see_tune.cli.export import Version, model_uri
 from see_tune.cli.options import AsJson, Dataset, HomeFolder, path_option
+from see_tune.wording import counted
 
 if TYPE_CHECKING:
     from see_tune.serving.index import Hit
@@ -49,8 +50,8 @@ def index(
     for path, why in changes.skipped.items():
         print(f"skipped {path}: {why}", file=sys.stderr)
     print(
-        f"{out}: {changes.embedded + changes.kept} pictures ({changes.embedded} embedded now, {changes.removed} removed)   "
-        f"see-tune query {out} IMAGE"
+        f"{out}: {counted(changes.embedded + changes.kept, 'picture')} ({changes.embedded} embedded now, "
+        f"{changes.removed} removed)   see-tune query {out} IMAGE"
     )
 
 

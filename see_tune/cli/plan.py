@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from see_tune.cli.options import Until
 from see_tune.errors import UserError
 from see_tune.home import Home
 from see_tune.spec.load import Loaded
 from see_tune.spec.models import StudySpec
+from see_tune.wording import counted
+
+if TYPE_CHECKING:
+    from see_tune.checks import DatasetFacts
 
 
 def print_plan(loaded: Loaded, home: Home, until: Until, *, fresh: bool, smoke: bool, as_json: bool, measure: bool) -> None:
@@ -20,10 +25,12 @@ def print_plan(loaded: Loaded, home: Home, until: Until, *, fresh: bool, smoke: 
 
     Raises: UserError, below the plan, with everything that `run` would refuse now.
     """
-    plan = _plan(loaded, home, until)
+    started = _anew(loaded) if fresh or smoke else loaded
+    refusal, facts = _refusal(started, home, until)
+    plan = {"study": loaded.spec.study, **_plan(started, home, until, facts)}
+    plan["results"] = f"a throw-away folder in {home.root}" if smoke else str(home.study(loaded.spec.study).root)
     if smoke:
-        plan |= {"results": f"a throw-away folder in {home.root}", "tracking": "in the same folder"}
-    refusal = _refusal(loaded, home, until, begun=not (fresh or smoke))
+        plan["tracking"] = "in the same folder"
     if measure and refusal is None:
         plan |= _measured_times(loaded, home, until)
     if as_json:
@@ -37,23 +44,35 @@ def print_plan(loaded: Loaded, home: Home, until: Until, *, fresh: bool, smoke: 
         raise refusal
 
 
-def _refusal(loaded: Loaded, home: Home, until: Until, *, begun: bool) -> UserError | None:
-    """Why `run` would not start; None where it would, or has nothing left to do."""
+def _anew(loaded: Loaded) -> Loaded:
+    """The same study under a name that none can have: what was begun under its own is not asked."""
+    return replace(loaded, spec=loaded.spec.model_copy(update={"study": ".anew"}))
+
+
+def _refusal(loaded: Loaded, home: Home, until: Until) -> tuple[UserError | None, DatasetFacts | None]:
+    """Why `run` would not start (None: it would, or has nothing left to do), and what its dataset is, where that can be told."""
+    from see_tune.checks import glance
+    from see_tune.spec.load import trial_values
     from see_tune.studies import finished_note, settled
     from see_tune.study import check_start
 
+    refusal = None
     try:
-        if begun and (stored := settled(loaded, home, until)) is not None:
-            print(finished_note(stored), file=sys.stderr)
-            return None
-        for note in check_start(loaded, home).notes:
-            print(f"note: {note}", file=sys.stderr)
+        if (stored := settled(loaded, home, until)) is None:
+            facts = check_start(loaded, home)
+            for note in facts.notes:
+                print(f"note: {note}", file=sys.stderr)
+            return None, facts
+        print(finished_note(stored), file=sys.stderr)
     except UserError as error:
-        return error
-    return None
+        refusal = error
+    try:
+        return refusal, glance(trial_values(loaded.spec), home)
+    except UserError:  # the refusal says it, or the answer is there already
+        return refusal, None
 
 
-def _plan(loaded: Loaded, home: Home, until: Until) -> dict[str, Any]:
+def _plan(loaded: Loaded, home: Home, until: Until, facts: DatasetFacts | None) -> dict[str, Any]:
     from see_tune.addresses import find_storage
     from see_tune.spec.load import grace_epochs, trial_values
     from see_tune.study import plan_resources, plan_text
@@ -63,18 +82,17 @@ def _plan(loaded: Loaded, home: Home, until: Until) -> dict[str, Any]:
     trial = trial_values(spec)
     judged = "no pruning" if spec.pruner.name == "none" else f"{spec.pruner.name} from epoch {grace_epochs(loaded)}"
     return {
-        "study": spec.study,
         "dataset": spec.dataset.name,
-        "model": f"{spec.model.backbone}, {spec.model.embedding_dim} dimensions, weights {spec.model.weights}",
+        "model": f"{spec.model.backbone}, {counted(spec.model.embedding_dim, 'dimension')}, weights {spec.model.weights}",
         "loss": spec.loss.name,
-        "objective": f"{trial.objective_metric} on {_measured_on(spec)}",
+        "objective": f"{trial.objective_metric} on {_measured_on(spec, facts)}",
         "search": {parameter.name: str(parameter.domain) for parameter in loaded.space.parameters},
-        "trials": f"{_trials(loaded)} of {_epochs(spec)} epochs; {spec.sampler.name}, {judged}",
+        "trials": f"{_trials(loaded)} of {_epochs(spec)}; {spec.sampler.name}, {judged}",
         "trial 0": loaded.trial_zero or "not the file's values: one lies outside its range",
         "then": "nothing: --until search" if until == "search" else plan_text(spec),
         "side by side": f"{resources.slots} at most, each with {resources.cpus} CPU and {resources.gpus:g} GPU",
         "storage": find_storage(home.study(spec.study), spec.study, spec.storage).kind,
-        "results": str(home.study(spec.study).root),
+        "results": "",
         **_tracking(home, spec.tracking.uri),
     }
 
@@ -128,12 +146,19 @@ def _pruned_sooner(spec: StudySpec) -> str:
     return "" if spec.pruner.name == "none" else "; what is pruned ends sooner"
 
 
-def _measured_on(spec: StudySpec) -> str:
+def _measured_on(spec: StudySpec, facts: DatasetFacts | None) -> str:
     if spec.protocol == "paper":
         return "the test classes, epoch by epoch, as the papers did: never a champion"
     folds, fraction = spec.validation.folds, spec.validation.fraction
-    classes = f"{folds} folds of the training classes" if fraction is None else f"{fraction:.0%} of the training classes"
-    seeds = f"{spec.repeat} seeds" if spec.repeat > 1 else ""
+    classes = (
+        f"{counted(folds or 0, 'fold')} of the training classes"
+        if fraction is None
+        else f"{fraction:.0%} of the training classes"
+    )
+    if facts is not None and fraction is not None:
+        whose = f"the {spec.dataset.name}'s own validation split" if facts.own_validation else classes
+        classes = f"{whose} ({counted(facts.measured_images, 'image')} of {counted(facts.measured_classes, 'class')})"
+    seeds = counted(spec.repeat, "seed") if spec.repeat > 1 else ""
     averaged = " and ".join(part for part in ("folds" if folds else "", seeds) if part)
     return classes + (f", the mean over {averaged}" if averaged else "")
 
@@ -145,7 +170,8 @@ def _trials(loaded: Loaded) -> str:
 
 def _epochs(spec: StudySpec) -> str:
     members = (spec.validation.folds or 1) * spec.repeat
-    return f"{members} x {spec.train.epochs}" if members > 1 else str(spec.train.epochs)
+    epochs = counted(spec.train.epochs, "epoch")
+    return f"{members} x {epochs}" if members > 1 else epochs
 
 
 def _lines(value: Any) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import counted, gain_range, gain_verdict, looked_at, percent
+from see_tune.report.numbers import gain_range, gain_verdict, looked_at, percent
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
+from see_tune.wording import counted
 
 _ENDED = {
     "exhausted": "the space is exhausted: no untried point was left",
@@ -30,7 +31,10 @@ def result_lines(result: StudyResult) -> list[str]:
     else:
         lines.append(f"champion         none: {result.champion_note}")
     lines.append(f"study            {result.folder}")
-    lines.append(f"tracking         {result.tracking}" + (f"   {result.undelivered} events queued" if result.undelivered else ""))
+    lines.append(
+        f"tracking         {result.tracking}"
+        + (f"   {counted(result.undelivered, 'event')} queued" if result.undelivered else "")
+    )
     lines += [f"  tracking: {problem}" for problem in result.tracking_problems]
     if not result.tracking.startswith("http"):  # a server shows its own UI, there
         lines.append(f"look at it       {result.commands['ui']}")

@@ -135,7 +135,9 @@ def status_lines(status: StudyStatus, now: float) -> list[str]:
     for label, trial in zip(["running", *[""] * len(status.running)], status.running, strict=False):
         value = f"  {percent(trial.value)}" if trial.value is not None else ""
         lines.append(f"{label:<8} {trial.lineage} epoch {trial.epoch}/{status.last_epoch}{value}")
-    lines.append(f"disk     {_bytes(status.disk_bytes)}, of it {_bytes(status.checkpoint_bytes)} checkpoints   {status.folder}")
+    lines.append(
+        f"disk     {_bytes(status.disk_bytes)}, {_bytes(status.checkpoint_bytes)} of it in checkpoints   {status.folder}"
+    )
     return lines
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from see_tune.cli.options import AsJson, HomeFolder, Overrides, StudyFile, path_option
+from see_tune.wording import counted
 
 if TYPE_CHECKING:
     from see_tune.results import EpochResult
@@ -31,6 +32,10 @@ def train(
     if folder is not None and (unfit := unwritable(folder, "the folder", "--folder DIR")) is not None:
         raise unfit
     facts = preflight(spec, trial, at_home)
+    from see_tune.training import check_folder, train_trial
+
+    if folder is not None:
+        check_folder(folder, trial)
 
     def take_epoch(result: EpochResult, checkpoint: Path | None) -> None:
         if trial.objective_metric in result.metrics and trial.split.kind == "paper":
@@ -39,9 +44,7 @@ def train(
             print(_line(result, trial.epochs_in_all, trial.objective_metric), flush=True)
 
     if not as_json:
-        print(f"{facts.train_images} images of {facts.train_classes} classes; values: the file's own")
-    from see_tune.training import train_trial
-
+        print(f"{counted(facts.train_images, 'image')} of {counted(facts.train_classes, 'class')}; values: the file's own")
     outcome = train_trial(trial, home=at_home, folder=folder, on_epoch=take_epoch, threads=len(os.sched_getaffinity(0)))
     if as_json:
         print(outcome.to_json())

@@ -6,6 +6,7 @@ import json
 import sys
 
 from see_tune.cli.options import Overrides, StudyFile
+from see_tune.wording import counted
 
 
 def validate(file: StudyFile, set_: Overrides = None) -> None:
@@ -17,7 +18,7 @@ def validate(file: StudyFile, set_: Overrides = None) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     spec = loaded.spec
     searched = ", ".join(parameter.name for parameter in loaded.space.parameters)
-    print(f"{file}: valid. {spec.study}: {spec.budget.trials} trials on {spec.dataset.name}, searching {searched}")
+    print(f"{file}: valid. {spec.study}: {counted(spec.budget.trials, 'trial')} on {spec.dataset.name}, searching {searched}")
 
 
 def schema() -> None:

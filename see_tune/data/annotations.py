@@ -15,6 +15,7 @@ import numpy as np
 
 from see_tune.data.table import TEST, TRAIN, VALIDATION, ImageTable
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 Counts = tuple[int, int]  # images, classes
 Line = tuple[str, str]  # "file:number", text
@@ -96,7 +97,8 @@ def fields(line: Line, names: str) -> list[str]:
     parts = text.split()
     if len(parts) != len(names.split()):
         raise DatasetError(
-            f"{where}: {text!r} has {len(parts)} fields; a line is `{names}`. The file is damaged: unpack the archive again"
+            f"{where}: {text!r} has {counted(len(parts), 'field')}; a line is `{names}`. "
+            "The file is damaged: unpack the archive again"
         )
     return parts
 
@@ -131,12 +133,13 @@ def check_counts(table: ImageTable, expected: Mapping[str, Counts], *, allow_par
         found = len(rows), len(np.unique(table.labels[rows]))
         if found != counts:
             word = _SPLIT_WORDS[split]
-            wrong.append(f"expected {counts[0]:,} {word} images in {counts[1]:,} classes, found {found[0]:,} in {found[1]:,}")
+            wanted = f"{counted(counts[0], f'{word} image')} in {counted(counts[1], 'class')}"
+            wrong.append(f"expected {wanted}, found {found[0]:,} in {found[1]:,}")
     if not wrong:
         return table
     if allow_partial:
         return replace(table, notes=(*table.notes, *wrong))
     raise DatasetError(
-        f"{table.name} at {table.root}: {'; '.join(wrong)}. Numbers on it would not compare with anyone's: complete it, "
+        f"{table.place}: {'; '.join(wrong)}. Numbers on it would not compare with anyone's: complete it, "
         "or accept what is there with dataset.allow_partial: true"
     )

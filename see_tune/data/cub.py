@@ -12,6 +12,7 @@ from see_tune.data import DATASETS
 from see_tune.data.annotations import check_counts, fields, find_layout, is_inside, number, read_lines, unknown_layout
 from see_tune.data.table import TEST, TRAIN, ImageTable, build_table
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 LAYOUTS = ("ROOT/{images.txt, image_class_labels.txt, images/<class>/<image>}, ROOT being CUB_200_2011 or its parent",)
 COUNTS = {TRAIN: (5_864, 100), TEST: (5_924, 100)}
@@ -30,7 +31,7 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
     if images.keys() != labels.keys():
         odd = sorted(images.keys() ^ labels.keys(), key=lambda image: (len(image), image))
         raise DatasetError(
-            f"{base}: images.txt and image_class_labels.txt differ in {len(odd)} images (first: image {odd[0]}). "
+            f"{base}: images.txt and image_class_labels.txt differ in {counted(len(odd), 'image')} (first: image {odd[0]}). "
             "Both list the same 11,788: unpack the archive again"
         )
     kept = [image for image, path in images.items() if not path.rpartition("/")[2].startswith("._")]

@@ -14,6 +14,7 @@ from see_tune.data import DATASETS
 from see_tune.data.annotations import Line, check_counts, fields, find_layout, is_inside, number, read_lines, unknown_layout
 from see_tune.data.table import TEST, TRAIN, ImageTable, build_table
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 LAYOUTS = (
     "Inshop_Clothes/{Eval/list_eval_partition.txt, Img/img/WOMEN/...}",
@@ -64,7 +65,7 @@ def _body(file: Path) -> list[Line]:
     body = lines[2:]
     if len(body) != announced:
         raise DatasetError(
-            f"{file} announces {announced:,} images and lists {len(body):,}. It is cut short: unpack the archive again"
+            f"{file} announces {counted(announced, 'image')} and lists {len(body):,}. It is cut short: unpack the archive again"
         )
     return body
 
@@ -90,9 +91,7 @@ def _check_queries(table: ImageTable, *, allow_partial: bool) -> ImageTable:
     queries = int(np.sum(table.is_query[table.rows(TEST)]))
     if queries == QUERIES:
         return table
-    message = f"expected {QUERIES:,} queries, found {queries:,}"
+    message = f"expected {counted(QUERIES, 'query')}, found {queries:,}"
     if allow_partial:
         return replace(table, notes=(*table.notes, message))
-    raise DatasetError(
-        f"{table.name} at {table.root}: {message}. Unpack the archive again, or accept it with dataset.allow_partial: true"
-    )
+    raise DatasetError(f"{table.place}: {message}. Unpack the archive again, or accept it with dataset.allow_partial: true")

@@ -27,6 +27,7 @@ from see_tune.data.splits import split_table
 from see_tune.data.table import SPLITS, TEST, TRAIN, ImageTable
 from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 Progress = Callable[[int, int], None]  # images done, images in all
 _THREADS = 8  # decoding releases the interpreter's lock; reading waits for the disk
@@ -105,7 +106,7 @@ def drop_undecodable(table: ImageTable, *, cache: Path, progress: Progress | Non
         raise DatasetError(f"none of the {len(table):,} images of {table.name} decodes. The first: {next(iter(failed.values()))}")
     kept = np.setdiff1d(np.arange(len(table)), np.fromiter(failed, np.int64))
     named = ", ".join(table.paths[row] for row in list(failed)[:_NAMED])
-    note = f"{len(failed):,} of {len(table):,} images do not decode and were dropped (on_corrupt: skip): {named}"
+    note = f"{undecodable_of(len(failed), table)}, left out (on_corrupt: skip): {named}"
     return replace(table.take(kept.astype(np.int64)), notes=(*table.notes, note))
 
 
@@ -119,6 +120,12 @@ def files_key(table: ImageTable) -> str:
         except OSError:
             digest.update(b"absent\n")
     return digest.hexdigest()[:16]
+
+
+def undecodable_of(number: int, table: ImageTable) -> str:
+    """``3 of 1,200 images do not decode``"""
+    of = f"of {len(table):,} images"
+    return counted(number, f"{of} does not decode", f"{of} do not decode")
 
 
 def contact_sheet(table: ImageTable, rows: NDArray[np.int64], *, columns: int = 10, side: int = 128) -> Image.Image:
@@ -140,10 +147,10 @@ def contact_sheet(table: ImageTable, rows: NDArray[np.int64], *, columns: int = 
 
 def _problems(table: ImageTable, undecodable: tuple[str, ...], straddling: tuple[tuple[str, ...], ...]) -> Iterable[str]:
     if undecodable:
-        yield f"{len(undecodable):,} of {len(table):,} images do not decode:{_listed(undecodable)}"
+        yield f"{undecodable_of(len(undecodable), table)}:{_listed(undecodable)}"
     if straddling:
         twins = [" = ".join(paths) for paths in straddling]
-        yield f"{len(straddling):,} pictures are both in training and in test:{_listed(twins)}"
+        yield f"{counted(len(straddling), 'picture is', 'pictures are')} both in training and in test:{_listed(twins)}"
     if (training := len(np.unique(table.labels[table.split == TRAIN]))) < 2:
         yield f"training classes: {training}; a ranking needs at least 2, and 4 to hold some of them out"
     test = table.split == TEST

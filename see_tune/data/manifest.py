@@ -19,6 +19,7 @@ from see_tune.data.annotations import is_inside
 from see_tune.data.folder import read as read_folder
 from see_tune.data.table import SPLITS, TEST, TRAIN, VALIDATION, ImageTable, build_table
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 LAYOUTS = ("a CSV file, or ROOT/manifest.csv, with path,label[,split][,is_query][,is_gallery]; paths relative to its folder",)
 _REQUIRED, _OPTIONAL = ("path", "label"), ("split", "is_query", "is_gallery")
@@ -36,6 +37,10 @@ def read(root: Path, *, allow_partial: bool = False) -> ImageTable:
             CSV's folder, or an unknown split.
     """
     file = root / "manifest.csv" if root.is_dir() else root
+    if not file.is_file():
+        raise DatasetError(
+            f"there is no {file}. A manifest is {LAYOUTS[0]}; see-tune datasets split writes one for a folder of classes"
+        )
     rows = _read_rows(file)
     paths = [PurePosixPath(row["path"].replace("\\", "/")).as_posix() for row in rows.values()]
     _check_paths(file, list(rows), paths)
@@ -106,14 +111,15 @@ def _draw_splits(table: ImageTable, seed: int, fractions: tuple[float, float]) -
     names = list(table.class_names)
     if len(names) < 3 * _MIN_CLASSES:
         raise DatasetError(
-            f"{table.root} has {len(names)} classes; train, validation and test need at least {_MIN_CLASSES} each, "
+            f"{table.root} has {counted(len(names), 'class')}; train, validation and test need at least {_MIN_CLASSES} each, "
             f"{3 * _MIN_CLASSES} in all. "
             "Add classes, or end the study without test classes: final: none"
         )
     validation, test = (max(_MIN_CLASSES, round(part * len(names))) for part in fractions)
     if validation + test > len(names) - _MIN_CLASSES:
         raise DatasetError(
-            f"fractions {fractions} of {len(names)} classes leave fewer than {_MIN_CLASSES} training classes. Give smaller ones"
+            f"fractions {fractions} of {counted(len(names), 'class')} leave fewer than {_MIN_CLASSES} training "
+            "classes. Give smaller ones"
         )
     order = np.random.default_rng(np.random.SeedSequence(seed % 2**64)).permutation(len(names))
     split = dict.fromkeys(names, TRAIN)
@@ -153,8 +159,18 @@ def _check_columns(file: Path, columns: object) -> None:
         cause = f"no column {missing[0]!r}" if missing else f"an unknown column {unknown[0]!r}" if unknown else "a column twice"
         raise DatasetError(
             f"{file}:1: {cause}; the header is {','.join(names) or 'empty'}. "
-            f"It has {' and '.join(_REQUIRED)}, and may have {', '.join(_OPTIONAL)}"
+            f"It has {' and '.join(_REQUIRED)}, and may have {', '.join(_OPTIONAL)}{_hint(names)}"
         )
+
+
+def _hint(names: list[str]) -> str:
+    """What the header of a foreign table was probably meant to be."""
+    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
+        if any(separator in name for name in names):
+            return f". Its columns are separated by {word}: write them with commas"
+    meant = {name: name.strip().lower() for name in names if name not in (*_REQUIRED, *_OPTIONAL)}
+    renamed = [f"{name!r} is to be {right}" for name, right in meant.items() if right in (*_REQUIRED, *_OPTIONAL)]
+    return f". Names are written exactly so: {', '.join(renamed)}" if renamed else ""
 
 
 def _check_paths(file: Path, wheres: list[str], paths: list[str]) -> None:

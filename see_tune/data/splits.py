@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from see_tune.data.table import TEST, TRAIN, VALIDATION, ImageTable
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 SplitKind = Literal["fraction", "fold", "test", "paper"]
 Rows = NDArray[np.int64]
@@ -65,7 +66,7 @@ def split_table(
         train, measured = _development_rows(table), table.rows(TEST)
         if len(measured) == 0:
             raise DatasetError(
-                f"{table.name} at {table.root} has no test classes to measure on. Give some classes the split test "
+                f"{table.place} has no test classes to measure on. Give some classes the split test "
                 "(see-tune datasets split writes a manifest that does), or end the study without them: final: none"
             )
     elif kind == "fraction" and len(table.rows(VALIDATION)) > 0:
@@ -88,8 +89,8 @@ def _held_out_classes(table: ImageTable, kind: SplitKind, seed: int, fraction: f
             raise ValueError(f"fold {fold} of {folds}: folds is at least 2 and fold one of 0..folds-1")
         if len(classes) < MIN_CLASSES * folds:
             raise DatasetError(
-                f"{table.name} has {len(classes)} training classes, too few for {folds} folds: each needs at least "
-                f"{MIN_CLASSES}, so {MIN_CLASSES * folds} in all. Use fewer folds (validation.folds, "
+                f"{table.name} has {counted(len(classes), 'training class')}, too few for {counted(folds, 'fold')}: each "
+                f"needs at least {MIN_CLASSES}, so {MIN_CLASSES * folds} in all. Use fewer folds (validation.folds, "
                 "validation.rerank_folds), or more classes"
             )
         return np.array_split(shuffled, folds)[fold]
@@ -97,7 +98,7 @@ def _held_out_classes(table: ImageTable, kind: SplitKind, seed: int, fraction: f
         raise ValueError(f"fraction {fraction}: it lies between 0 and 1, both excluded")
     if len(classes) < 2 * MIN_CLASSES:
         raise DatasetError(
-            f"{table.name} at {table.root} has {len(classes)} training {'class' if len(classes) == 1 else 'classes'}, "
+            f"{table.place} has {counted(len(classes), 'training class')}, "
             "too few to hold "
             f"any out: training and validation need at least {MIN_CLASSES} each, so {2 * MIN_CLASSES} in all. Add classes"
         )
@@ -116,13 +117,13 @@ def _check_classes(table: ImageTable, train: Rows, measured: Rows) -> None:
     for name, classes in (("trained", trained_on), ("measured", measured_on)):
         if len(classes) < MIN_CLASSES:
             raise DatasetError(
-                f"{table.name} at {table.root}: {len(classes)} classes to be {name} on; a ranking needs at least {MIN_CLASSES}. "
+                f"{table.place}: {counted(len(classes), 'class')} to be {name} on; a ranking needs at least {MIN_CLASSES}. "
                 "See what each split holds with see-tune datasets check, and add classes"
             )
     both = np.intersect1d(trained_on, measured_on)
     if len(both) > 0:
         raise DatasetError(
-            f"{table.name} at {table.root}: {len(both)} classes are both trained and measured on (first: "
+            f"{table.place}: {counted(len(both), 'class is', 'classes are')} both trained and measured on (first: "
             f"{table.class_names[both[0]]}). Recall@k is measured on classes that training never saw: give each class one split"
         )
 
@@ -143,15 +144,15 @@ def _roles(table: ImageTable, measured: Rows, seed: int) -> tuple[Rows, Rows | N
         query, gallery = measured[table.is_query[measured]], measured[table.is_gallery[measured]]
         if len(query) == 0 or len(gallery) == 0:
             raise DatasetError(
-                f"{table.name} at {table.root}: {len(query)} query and {len(gallery)} gallery images to measure on; "
+                f"{table.place}: {counted(len(query), 'query')} and {counted(len(gallery), 'gallery image')} to measure on; "
                 "both are needed. "
                 "Mark images as is_query and is_gallery, or leave both columns out"
             )
         if len(both := np.intersect1d(query, gallery)):
             raise DatasetError(
-                f"{table.name} at {table.root}: {len(both)} images are both query and gallery (first: {table.paths[both[0]]}), "
-                "and would find themselves. Give each image one role (an empty is_query or is_gallery is true), or leave both "
-                "columns out: then every image asks all others"
+                f"{table.place}: {counted(len(both), 'image is', 'images are')} both query and gallery (first: "
+                f"{table.paths[both[0]]}), and an image would find itself. Give each image one role (an empty "
+                "is_query or is_gallery is true), or leave both columns out: then every image asks all others"
             )
         return query, gallery, ()
     if not _has_roles(table, table.rows(TEST)):
@@ -159,7 +160,7 @@ def _roles(table: ImageTable, measured: Rows, seed: int) -> tuple[Rows, Rows | N
     query, gallery = _halve_classes(table, measured, seed)
     if len(query) == 0:
         raise DatasetError(
-            f"{table.name} at {table.root}: none of the held-out classes has two images, so no query has an answer. "
+            f"{table.place}: none of the held-out classes has two images, so no query has an answer. "
             "Hold out more classes (validation.fraction)"
         )
     return query, gallery, _lonely_note(table, measured, "they are in the gallery and can't be queries")
@@ -182,7 +183,8 @@ def _halve_classes(table: ImageTable, rows: Rows, seed: int) -> tuple[Rows, Rows
 def _lonely_note(table: ImageTable, rows: Rows, consequence: str) -> tuple[str, ...]:
     _, counts = np.unique(table.labels[rows], return_counts=True)
     lonely = int((counts == 1).sum())
-    return (f"{lonely} of {len(counts)} measured classes have one image: {consequence}",) if lonely else ()
+    of = f"of {len(counts)} measured classes"
+    return (f"{counted(lonely, f'{of} has', f'{of} have')} one image: {consequence}",) if lonely else ()
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from see_tune.data import DATASETS
 from see_tune.errors import DatasetError
+from see_tune.wording import counted
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS = (TRAIN, VALIDATION, TEST)
@@ -53,6 +55,11 @@ class ImageTable:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @property
+    def place(self) -> str:
+        """The dataset and where it lies, for messages; an embedded one lies nowhere that a user knows of."""
+        return self.name if self.name in DATASETS and DATASETS[self.name].embedded else f"{self.name} at {self.root}"
 
     def rows(self, split: str) -> NDArray[np.int64]:
         """Indices of the rows of one split, ascending."""
@@ -156,7 +163,7 @@ def take_classes(table: ImageTable, count: int, seed: int) -> ImageTable:
     for pool, share, kind in zip(pools, shares, ("training", "test"), strict=True):
         if share > len(pool):
             raise DatasetError(
-                f"dataset.classes {count} takes {share} {kind} classes and {table.name} has {len(pool)}. "
+                f"dataset.classes {count} takes {counted(share, f'{kind} class')} and {table.name} has {len(pool)}. "
                 f"It is at most {2 * min(map(len, pools)) if len(pools[1]) else len(pool)}"
             )
     generator = np.random.default_rng(np.random.SeedSequence([seed % 2**64, count]))
@@ -172,7 +179,7 @@ def check_disjoint(table: ImageTable) -> None:
             both = np.intersect1d(ones, others)
             if len(both) > 0:
                 raise DatasetError(
-                    f"{table.name} at {table.root}: {len(both)} classes are in {first} and in {second} (first: "
+                    f"{table.place}: {counted(len(both), 'class is', 'classes are')} in {first} and in {second} (first: "
                     f"{table.class_names[both[0]]!r}). Recall@k is measured on classes that training never saw: "
                     "give each class one "
                     "split; see-tune datasets split draws one for a folder of classes"

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from see_tune.errors import EvaluationError, UserError
 from see_tune.evaluation.vectors import Embeddings, as_matrix, full_precision, unit_rows
+from see_tune.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ def _check(queries: Tensor, gallery: Tensor, k: int, exclude_self: bool) -> None
         )
     most = len(gallery) - exclude_self
     if not 1 <= k <= most:
-        raise EvaluationError(f"k = {k} neighbours cannot be had from {most} gallery rows; valid are 1..{most}. Lower k.")
+        raise EvaluationError(
+            f"k = {k} neighbours cannot be had from {counted(most, 'gallery row')}; valid are 1..{most}. Lower k."
+        )
 
 
 @functools.cache

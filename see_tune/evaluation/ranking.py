@@ -40,6 +40,7 @@ from torch import Tensor
 from see_tune.errors import EvaluationError
 from see_tune.evaluation.metrics import precision_within_r
 from see_tune.evaluation.vectors import Embeddings, as_array, as_matrix, full_precision, unit_rows
+from see_tune.wording import counted
 
 TIE_TOLERANCE = 1e-6
 
@@ -102,8 +103,8 @@ def rank_queries(
     positives = np.bincount(gallery_codes, minlength=codes.max() + 1)[codes] - (gallery is None)
     if not positives.any():
         raise EvaluationError(
-            f"none of the {len(codes)} queries has a positive in the gallery; at least one class needs two rows (or a row on "
-            "either side of a query-gallery set). Check the labels."
+            f"none of the {len(codes)} queries has a positive in the gallery; at least one class needs two rows (or a row "
+            "on either side of a query-gallery set). Check the labels."
         )
     with full_precision(rows.device):
         queries = _ClassSorted.of(rows, codes)
@@ -128,7 +129,7 @@ def _encode(
         return numbered, numbered
     if rows.shape[1] != others.shape[1]:
         raise EvaluationError(
-            f"the gallery has {others.shape[1]} dimensions and the queries have {rows.shape[1]}; they must be equal. "
+            f"the gallery has {counted(others.shape[1], 'dimension')} and the queries have {rows.shape[1]}; they must be equal. "
             "Embed both with one model."
         )
     gallery_named = _as_labels(gallery_labels, others, "gallery labels")
@@ -152,8 +153,8 @@ def _as_labels(labels: ArrayLike | Tensor, rows: Tensor, name: str) -> NDArray[n
         named = _of_one_kind(named, name)
     if named.shape != (len(rows),) or named.dtype.kind not in "iU":
         raise EvaluationError(
-            f"{name} of shape {named.shape} and type {named.dtype} do not fit {len(rows)} embeddings; valid is one integer or "
-            "string for each row. (Floating-point labels are refused: they merge large numbers.)"
+            f"{name} of shape {named.shape} and type {named.dtype} do not fit {counted(len(rows), 'embedding')}; valid is one "
+            "integer or string for each row. (Floating-point labels are refused: they merge large numbers.)"
         )
     return named
 

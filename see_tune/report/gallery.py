@@ -33,6 +33,7 @@ from see_tune.report.summary import final_rows
 from see_tune.serving.sheet import QUERY, RIGHT, WRONG, Tile, draw_sheet
 from see_tune.training.parts import amp_dtype, make_loader, open_table, pick_device
 from see_tune.training.trainer import load_trained
+from see_tune.wording import counted
 
 _QUERIES = 12  # of each kind
 _NEIGHBOURS = 8
@@ -110,19 +111,19 @@ def _blocks(tested: EmbeddedTest, lineage: str) -> Iterator[Block]:
         gallery_labels=None if tested.gallery is None else tested.table.labels[tested.answer_rows],
         within_r=False,
     )
-    counted = np.flatnonzero(ranks.has_positive)
-    worst = counted[np.argsort(-ranks.best_positive_rank[counted], kind="stable")][:_QUERIES]
-    rest = np.setdiff1d(counted, worst)
+    answered = np.flatnonzero(ranks.has_positive)
+    worst = answered[np.argsort(-ranks.best_positive_rank[answered], kind="stable")][:_QUERIES]
+    rest = np.setdiff1d(answered, worst)
     drawn = np.sort(np.random.default_rng(_SEED).permutation(rest)[:_QUERIES])
     first = int(ranks.best_positive_rank[worst].max())
     yield Picture(
         "gallery-worst",
         _sheet(tested, worst),
-        f"The {len(worst)} worst queries of {lineage}, left, and their {_NEIGHBOURS} nearest: green is the query's class, red is "
-        f"another. The worst one's first right answer comes at rank {first}.",
+        f"The {counted(len(worst), 'worst query')} of {lineage}, left, and their {_NEIGHBOURS} nearest: green is the query's "
+        f"class, red is another. The worst one's first right answer comes at rank {first}.",
     )
     if len(drawn):
-        yield Picture("gallery-random", _sheet(tested, drawn), f"{len(drawn)} queries drawn at random.")
+        yield Picture("gallery-random", _sheet(tested, drawn), f"{counted(len(drawn), 'query')} drawn at random.")
     yield _map(tested)
 
 
@@ -174,7 +175,7 @@ def _map(tested: EmbeddedTest) -> Figure:
     return Figure(
         "embedding-map",
         figure,
-        f"The embeddings of {len(drawn)} test classes, drawn at random, on their first two principal axes, which hold "
+        f"The embeddings of {counted(len(drawn), 'test class')}, drawn at random, on their first two principal axes, which hold "
         f"{share:.0%} of their variance: classes that lie on one another here may be far apart on the other axes.",
     )
 

@@ -13,9 +13,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-from see_tune.report.numbers import counted
 from see_tune.search.ledger import FinishedRow
 from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space
+from see_tune.wording import counted
 
 _LEAST_TRIALS = 4
 _FEW_TRIALS = 20
@@ -68,6 +68,6 @@ def in_words(shares: Mapping[str, float], complete: int) -> str:
         return f"Only {next(iter(shares))} was searched, so all of the difference is its own."
     first, *others = [f"{name} ({share:.0%})" for name, share in list(shares.items())[:_NAMED]]
     rest = " and ".join(others)
-    sentence = f"What the best of {complete} complete trials have in common lies mostly in {first}, then in {rest}."
+    sentence = f"What the best of {counted(complete, 'complete trial')} have in common lies mostly in {first}, then in {rest}."
     hint = f" With fewer than {_FEW_TRIALS} trials this is a hint, not a finding." if complete < _FEW_TRIALS else ""
     return sentence + hint

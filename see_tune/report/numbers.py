@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from see_tune.results import Interval, Looks
+from see_tune.wording import counted
 
 
 def percent(share: float) -> str:
@@ -45,14 +46,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def looked_at(looks: Looks) -> str:
     """``looked at 12 times by 2 studies, once by hand``"""
-    found = [f"{_times(looks.times)} by {looks.studies} {'study' if looks.studies == 1 else 'studies'}"] if looks.times else []
+    found = [f"{_times(looks.times)} by {counted(looks.studies, 'study')}"] if looks.times else []
     return "looked at " + ", ".join(found + ([f"{_times(looks.by_hand)} by hand"] if looks.by_hand else []))
 
 

@@ -19,6 +19,7 @@ from see_tune.search.ledger import OFF, FinishedRow
 from see_tune.search.protocol import Protocol
 from see_tune.spec.load import Loaded, parse_study
 from see_tune.spec.models import StudySpec
+from see_tune.wording import counted
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _span_s(rows: list[FinishedRow]) -> float:
 
 def _state(result: StudyResult, out: int) -> str:
     if out:
-        return f"running, or cut off: {out} rows are out" if out > 1 else "running, or cut off: 1 row is out"
+        return f"running, or cut off: {counted(out, 'row is', 'rows are')} out"
     if result.status == "done":
         return "done"
     if result.trials == 0:

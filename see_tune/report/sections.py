@@ -16,7 +16,6 @@ from see_tune.report.document import Block, Code, Figure, Lines, Paragraph, Sect
 from see_tune.report.figures import draw_curves, draw_history, draw_importances, draw_parallel, draw_slices
 from see_tune.report.importance import importances, in_words
 from see_tune.report.numbers import (
-    counted,
     duration,
     gain_range,
     gain_verdict,
@@ -35,6 +34,7 @@ from see_tune.search.ledger import FinishedRow
 from see_tune.search.protocol import row_title
 from see_tune.spec.load import dump_study, grace_epochs, trial_values
 from see_tune.spec.models import StudySpec
+from see_tune.wording import counted
 
 _SHOWN_CONFIGURATIONS = 10
 _PHASES = {"search": "search", "baseline": "SEE off beside it", "rerank": "re-rank", "final": "final"}
@@ -89,7 +89,7 @@ def objective_title(record: StudyRecord) -> str:
 def _five_lines(record: StudyRecord) -> Iterator[str]:
     spec, result = record.spec, record.result
     searched = ", ".join(parameter.name for parameter in record.loaded.space.parameters)
-    backbone = f"{spec.model.backbone}, {spec.model.embedding_dim} dimensions"
+    backbone = f"{spec.model.backbone}, {counted(spec.model.embedding_dim, 'dimension')}"
     see = "with" if spec.see.enabled else "without"
     yield f"What: {spec.dataset.name}, {backbone}, {spec.loss.name} {see} SEE; searched: {searched}."
     yield (
@@ -105,7 +105,7 @@ def _chosen(record: StudyRecord) -> str:
     see, off = record.result.see, record.result.off
     if see is None:
         return "nothing yet: no trial is complete."
-    how = f"mean over {record.spec.validation.rerank_folds} folds" if see.reranked else _own_validation(record.spec)
+    how = f"mean over {counted(record.spec.validation.rerank_folds, 'fold')}" if see.reranked else _own_validation(record.spec)
     values = ", ".join(f"{name} {setting(value)}" for name, value in see.values.items())
     beside = f", {side_title(off)} {percent(_value(off))}" if off else ""
     same = " SEE expands nothing by that epoch: it trained as SEE off does, and this is no comparison of the two."
@@ -387,7 +387,7 @@ def _savings(record: StudyRecord) -> Iterator[Block]:
     planned = horizon * sum(row.result.status in ("complete", "pruned") for row in record.searched)
     yield Paragraph(
         f"{record.spec.pruner.name} ended {len(pruned)} of {counted(len(record.searched), 'trial')} early and saved {saved} of "
-        f"{planned} epochs ({saved / planned:.0%})."
+        f"{counted(planned, 'epoch')} ({saved / planned:.0%})."
     )
     rows = [[str(epoch), str(count), str((horizon - epoch) * count)] for epoch, count in sorted(ended.items())]
     yield Table(["ended after epoch", "trials", "epochs saved"], rows)

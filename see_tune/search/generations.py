@@ -49,6 +49,7 @@ from see_tune.spec.load import (
 )
 from see_tune.spec.models import StudySpec
 from see_tune.spec.points import Point
+from see_tune.wording import counted
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Carried:
         """For people: what changed, and what it means for the trials."""
         if not self.changes:
             return []
-        told = [f"the search space has changed: {len(self.kept)} finished trials fit and are kept, {len(self.left)} do not"]
+        kept = counted(len(self.kept), "finished trial fits and is", "finished trials fit and are")
+        told = [f"the search space has changed: {kept} kept, {counted(len(self.left), 'does not', 'do not')}"]
         told += [f"  {change}" for change in self.changes]
         if outside := (*self.left, *self.abandoned):
             told.append(f"  outside the new space: {', '.join(outside)}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from see_tune.results import TrialResult
 from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.search.worker import is_quarantined, node_of
+from see_tune.wording import counted
 
 _IN_A_ROW = 5
 _FEWEST_FOR_HALF = 10
@@ -50,8 +51,8 @@ class Quarantine(DeskListener):
             if fails_alone and not is_quarantined(name, self.desk.quarantined) and name not in self.desk.quarantined:
                 self.desk.quarantined[name] = str(last[-1].cause)
                 self.note(
-                    f"quarantine: {kind}{name} failed {self.after} trials in a row and others did not, so it gets no more in "
-                    f"this session. The last one: {last[-1].cause}"
+                    f"quarantine: {kind}{name} failed {counted(self.after, 'trial')} in a row and others did not, so it gets no "
+                    f"more in this session. The last one: {last[-1].cause}"
                 )
 
     def _another_is_well(self, ends: list[_End], name: str) -> bool:

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from see_tune.errors import SpecError
 from see_tune.spec.models import ResourcesSpec
+from see_tune.wording import counted
 
 _MOST_SHARES = 4  # trials without a GPU share a machine's cores among at most so many
 _LOOK_S = 2.0
@@ -70,7 +71,7 @@ def check_cores(wanted: ResourcesSpec, nodes: Sequence[Node]) -> Iterator[SpecEr
     if wanted.cpus != "auto" and wanted.cpus > max(node.cpus for node in nodes):
         machines = ", ".join(f"{node.host} has {node.cpus}" for node in nodes)
         yield SpecError(
-            f"resources.cpus: a trial asks for {wanted.cpus} cores and {machines}; set resources.cpus: auto, or fewer"
+            f"resources.cpus: a trial asks for {counted(wanted.cpus, 'core')} and {machines}; set resources.cpus: auto, or fewer"
         )
 
 

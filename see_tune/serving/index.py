@@ -28,6 +28,7 @@ from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError, UserError
 from see_tune.evaluation.neighbours import nearest
 from see_tune.model_folder import StoredModel, load_model_folder, write_model_folder
+from see_tune.wording import counted
 
 Progress = Callable[[int, int], None]  # pictures done, pictures in all
 Embeddings = NDArray[np.float32]
@@ -128,7 +129,7 @@ def read_index(folder: Path) -> Index:
         pictures = tuple(IndexedPicture(**picture) for picture in said["pictures"])
         embeddings = load_file(str(folder / Path(said["embeddings"]).name))["embeddings"]
         if embeddings.ndim != 2 or len(embeddings) != len(pictures):
-            raise ValueError(f"{len(pictures)} pictures and embeddings of shape {embeddings.shape}")
+            raise ValueError(f"{counted(len(pictures), 'picture')} and embeddings of shape {embeddings.shape}")
         return Index(folder, Path(said["images"]), str(said["source"]), pictures, embeddings.astype(np.float32))
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(

@@ -11,6 +11,7 @@ from see_tune.spec.models import PaceSpec, StudySpec
 from see_tune.spec.ranges import domain_of
 from see_tune.spec.space import FloatRange, Space, Value
 from see_tune.spec.values import read, trial_values
+from see_tune.wording import counted
 
 _UNCONDITIONAL = ("grid", "cmaes", "gp")
 _LEAST_PART = 5  # a fifth of the horizon
@@ -30,8 +31,8 @@ def check_sampler(spec: StudySpec, space: Space, findings: Findings) -> None:
                 findings.refuse(("search", parameter.name), message)
         if space.size is not None and space.size > spec.budget.trials:
             message = (
-                f"the grid has {space.size:,} points and budget.trials is {spec.budget.trials}: only the first are tried, "
-                f"the last key of `search` varying fastest; raise budget.trials, or take larger steps"
+                f"the grid has {counted(space.size, 'point')} and budget.trials is {spec.budget.trials}: only the first are "
+                f"tried, the last key of `search` varying fastest; raise budget.trials, or take larger steps"
             )
             findings.warn(("sampler", "name"), message)
 

@@ -30,6 +30,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from see_tune.errors import CheckpointError
+from see_tune.wording import counted
 
 BEST_FILE = "best.safetensors"
 RANKS_FILE = "test_ranks.npz"
@@ -69,7 +70,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         _log.warning("checkpoint %s is damaged and passed over", file)
     if files:
         raise CheckpointError(
-            f"{folder} holds {len(files)} checkpoints and all are damaged (their content does not match their names). "
+            f"{folder} holds {counted(len(files), 'checkpoint')}, and none is whole (the content does not match the name). "
             "A good one loads as it is; remove the damaged ones to train from the start."
         )
     return None

@@ -20,6 +20,7 @@ from see_tune.errors import CheckpointError
 from see_tune.home import Home
 from see_tune.results import EpochResult, TrialResult, best_epoch
 from see_tune.spec.models import MemberSpec, TrialSpec
+from see_tune.training import state
 from see_tune.training.checkpoint import write_whole
 from see_tune.training.trainer import OnEpoch, ignore, train
 
@@ -60,8 +61,7 @@ def train_trial(
         own = folder / member.name if folder else None
         result = _stored(own)
         if result is None:
-            alone = spec.model_copy(update={"members": (), "split": member.split, "seed": member.seed})
-            result = train(alone, home=home, folder=own, on_epoch=tell, device=device, threads=threads)
+            result = train(_alone(spec, member), home=home, folder=own, on_epoch=tell, device=device, threads=threads)
             _store(own, result)
         else:
             for epoch in result.epochs:
@@ -72,6 +72,16 @@ def train_trial(
             )
         results.append(result)
     return _mean(spec.members, results, spec.objective_metric)
+
+
+def check_folder(folder: Path, spec: TrialSpec) -> None:
+    """Raises: SpecError where `train_trial` could not go on from what `folder` holds."""
+    for place, alone in {folder: spec, **{folder / member.name: _alone(spec, member) for member in spec.members}}.items():
+        state.check_folder(place, alone)
+
+
+def _alone(spec: TrialSpec, member: MemberSpec) -> TrialSpec:
+    return spec.model_copy(update={"members": (), "split": member.split, "seed": member.seed})
 
 
 def _numbered_on(result: EpochResult, before: int) -> EpochResult:

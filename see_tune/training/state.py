@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from see_tune.errors import CheckpointError, TrainingError
+from see_tune.errors import CheckpointError, SpecError, TrainingError
 from see_tune.method.curriculum import share_at
 from see_tune.method.see_loss import SEELoss
 from see_tune.models import EmbeddingModel
@@ -102,16 +102,12 @@ class TrainingState:
         """Go on from the folder's newest good checkpoint; without one everything stays as it is at the start.
 
         Raises:
-            CheckpointError: it is that of another trial.
+            SpecError: it is that of another trial.
         """
-        saved = _load(folder)
-        if saved is None:
+        saved = _load(folder) if folder is not None else None
+        if folder is None or saved is None:
             return
-        if _identity(TrialSpec.model_validate_json(saved["spec"])) != _identity(self.spec):
-            raise CheckpointError(
-                f"{folder} holds the checkpoint of a trial with another spec. A training goes on from its own: "
-                "name another folder, or remove this one to start anew."
-            )
+        _refuse_other_trial(folder, saved, self.spec)
         self.model.load_state_dict(saved["model"])
         self.loss.load_state_dict(saved["loss"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -183,6 +179,21 @@ class TrainingState:
         return share_at(epoch - 1, self.spec.train.epochs, **self.spec.see.pace.model_dump())
 
 
+def check_folder(folder: Path, spec: TrialSpec) -> None:
+    """Raises: SpecError where a training of `spec` could not go on from what `folder` holds."""
+    saved = _load(folder)
+    if saved is not None:
+        _refuse_other_trial(folder, saved, spec)
+
+
+def _refuse_other_trial(folder: Path, saved: dict[str, Any], spec: TrialSpec) -> None:
+    if _identity(TrialSpec.model_validate_json(saved["spec"])) != _identity(spec):
+        raise SpecError(
+            f"{folder} holds the checkpoint of a trial with another spec. A training goes on from its own: "
+            "name another folder, or remove this one to start anew."
+        )
+
+
 def release_memory(device: torch.device) -> None:
     """Give the GPU's memory back: for a smaller micro-batch, or for the next trial of the same process."""
     if device.type == "cuda":
@@ -190,9 +201,7 @@ def release_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _load(folder: Path | None) -> dict[str, Any] | None:
-    if folder is None:
-        return None
+def _load(folder: Path) -> dict[str, Any] | None:
     try:
         return load_checkpoint(folder)
     except CheckpointError as error:  # the same seed gives the same epochs again

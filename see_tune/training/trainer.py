@@ -110,6 +110,8 @@ def train(
 def load_trained(folder: Path) -> tuple[EmbeddingModel, TrialSpec, Preprocessing]:
     """The best model of a trained folder, in evaluation mode on the CPU, with its spec and how its images are prepared.
 
+    The spec is that of a training which ends after the epoch that the weights are of, and so with these weights.
+
     Raises:
         CheckpointError: the folder holds no weights, or not those of a training.
     """
@@ -118,6 +120,7 @@ def load_trained(folder: Path) -> tuple[EmbeddingModel, TrialSpec, Preprocessing
         raise CheckpointError(f"{folder}: its weights carry no spec. Name the folder of a training, as it was written.")
     try:
         spec = TrialSpec.model_validate_json(header["spec"])
+        spec = spec.model_copy(update={"stop_epoch": int(header.get("epoch", spec.last_epoch))})
         preprocessing = make_preprocessing(spec)
         model = make_model(spec, preprocessing, weights="none")
         model.load_state_dict(weights)

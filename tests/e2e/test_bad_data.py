@@ -116,7 +116,7 @@ BAD: dict[str, tuple[str, Make, str]] = {
     "missing root": ("folder", lambda root: None, "looked for"),
     "wrong root": ("cub200", wrong_root, "It holds: holiday"),
     "cub without a label file": ("cub200", cub_without_a_label_file, "image_class_labels.txt can't be read"),
-    "cub cut short": ("cub200", cub_cut_short, "image_class_labels.txt:2: '2' has 1 fields"),
+    "cub cut short": ("cub200", cub_cut_short, "image_class_labels.txt:2: '2' has 1 field"),
     "cars cut short": ("cars196", cars_cut_short, "cars_annos.mat can't be read as MATLAB annotations"),
     "sop cut short": ("sop", sop_cut_short, "expected 59,551 training images in 11,318 classes, found 1 in 1"),
     "inshop cut short": ("inshop", inshop_cut_short, "announces 52,712 images and lists 1"),
@@ -221,3 +221,34 @@ def test_one_bad_picture_may_be_skipped_and_is_reported(root: Path, capsys: pyte
     assert main(["train", str(root.parent / "bad.yaml"), *flags]) == 0
 
     assert "best: val/recall_at_1" in capsys.readouterr().out
+
+
+def test_advice_to_check_a_dataset_names_the_root_and_the_home_that_were_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    root = tmp_path / "my pictures"
+    broken_picture(b"")(root)
+    (tmp_path / "bad.yaml").write_text(STUDY.format(name="folder", root=root))
+    assert main(["run", str(tmp_path / "bad.yaml"), "--home", str(tmp_path / "home")]) == 2
+    said = capsys.readouterr().err
+    assert f"see-tune datasets check folder --root '{root}' --home {tmp_path}/home" in said
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ("train train train train validation validation", "the manifest's own validation split (6 images of 2 classes)"),
+        ("train train train train train train", "40% of the training classes (6 images of 2 classes)"),
+    ],
+)
+def test_dry_run_says_on_which_images_a_trial_is_measured(
+    split: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = "".join(
+        f"{label}/{n}.png,{label},{part}\n" for label, part in zip("abcdef", split.split(), strict=True) for n in range(3)
+    )
+    manifest(tmp_path / "own", f"path,label,split\n{rows}")
+    (tmp_path / "own.yaml").write_text(STUDY.format(name="manifest", root=tmp_path / "own"))
+    arguments = ["run", str(tmp_path / "own.yaml"), "--dry-run", "--set", "validation.fraction=0.4"]
+    assert main([*arguments, "--home", str(tmp_path / "home")]) == 0
+    assert f"val/recall_at_1 on {said}" in capsys.readouterr().out

@@ -65,7 +65,7 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["run", GLYPHS, "--home", "a-file"], "a-file cannot be written"),
         (["run", GLYPHS, "--home", "a-file/below"], "cannot be written"),
         (["run", GLYPHS, "--smoke", "--home", "a-file"], "a-file cannot be written"),
-        (["run", GLYPHS, "--set", "resources.cpus=4096"], "4096 cores and"),
+        (["run", GLYPHS, "--set", "resources.cpus=4096"], "4,096 cores and"),
         (["run", GLYPHS, "--home", "what?"], "what? has ? in its path"),
         (["train", GLYPHS, "--home", "a-file"], "a-file cannot be written"),
         (["rum", GLYPHS], "Did you mean 'run'"),
@@ -145,7 +145,7 @@ def test_dry_run_refuses_all_that_run_would_below_its_plan(capsys: pytest.Captur
     assert main(["run", GLYPHS, "--dry-run", "--json", *arguments, "--home", str(tmp_path / "home")]) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["study"] == "glyphs"
-    for part in ("resnet50", "1 GPU and this machine has 0", "4096 cores", "warm_start: [absent]: there is no such study"):
+    for part in ("resnet50", "1 GPU and this machine has 0", "4,096 cores", "warm_start: [absent]: there is no such study"):
         assert part in said.err
     assert list(tmp_path.iterdir()) == []
 
@@ -166,6 +166,23 @@ def test_dry_run_of_a_smoke_run_names_no_place_that_will_be_gone(capsys: pytest.
     plan = json.loads(capsys.readouterr().out)
     assert plan["results"] == f"a throw-away folder in {tmp_path}"
     assert plan["trials"].startswith("2 of 2 epochs")
+
+
+@pytest.mark.parametrize("anew", ["--smoke", "--fresh"])
+def test_dry_run_of_a_study_begun_anew_asks_nothing_of_the_one_there_is(
+    anew: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "studies" / "glyphs"
+    folder.mkdir(parents=True)
+    folder.joinpath("study.yaml").write_text("study: glyphs\ndataset: {name: glyphs}\nsearch: {see.n_aug: {int: [1, 2]}}\n")
+    folder.joinpath("optuna.db").touch()
+    other = ["--set", "storage=journal", "--set", "seed=7"]
+    assert main(["run", GLYPHS, "--dry-run", "--json", *other, "--home", str(tmp_path)]) == 2
+    capsys.readouterr()
+    assert main(["run", GLYPHS, "--dry-run", "--json", anew, *other, "--home", str(tmp_path)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["study"], plan["storage"]) == ("glyphs", "journal")
+    assert sorted(path.name for path in folder.iterdir()) == ["optuna.db", "study.yaml"]
 
 
 def test_smoke_run_leaves_nothing_and_prints_no_place_that_is_gone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -210,6 +227,13 @@ def test_train_runs_one_trial_with_the_files_own_values(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "epoch   1/1" in said
     assert "best: val/recall_at_1" in said
+
+
+def test_train_into_the_folder_of_another_trial_is_the_users_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    into = ["--folder", str(tmp_path / "t"), "--home", str(tmp_path)]
+    assert main(["train", GLYPHS, *SMALL, *into]) == 0
+    assert main(["train", GLYPHS, *SMALL, "--set", "see.lambda=0.5", *into]) == 2
+    assert "t holds the checkpoint of a trial with another spec" in capsys.readouterr().err
 
 
 def test_train_with_see_off_asks_nothing_of_what_the_file_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from see_tune.errors import StudyError
 from see_tune.holding import held, holder_of
 from see_tune.home import Home, StudyFolder
-from see_tune.results import StudyResult
+from see_tune.looks import Look, count_look, read_looks
+from see_tune.results import Looks, StudyResult
 from see_tune.spec.load import Loaded, parse_study
-from see_tune.studies import begun_study, existing_study, finished_note, set_aside, settled, study_names
+from see_tune.studies import begun_study, existing_study, finished_note, set_aside, settled, stored_result, study_names
 
 
 @pytest.fixture
@@ -119,3 +120,13 @@ def test_failure_beside_the_search_is_tried_again(
     stored = replace(ended(folder, "exhausted"), failures={lineage: "loss is nan"})
     folder.summary_file.write_text(stored.to_json())
     assert (settled(asked(), Home(tmp_path), until) is None) == tried_again
+
+
+def test_an_answer_that_is_shown_again_has_the_looks_up_to_now(folder: StudyFolder, tmp_path: Path) -> None:
+    look = Look("feed", "s", "final-see-t001-e3-s0", 3, 1.7e9)
+    count_look(folder.home, look)
+    folder.summary_file.write_text(replace(ended(folder, "trials"), test_looks=read_looks(folder.home, "feed")).to_json())
+    count_look(folder.home, replace(look, study="", model="champion"))
+    stored = stored_result(folder)
+    assert stored is not None
+    assert stored.test_looks == Looks(times=1, studies=1, by_hand=1)

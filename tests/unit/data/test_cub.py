@@ -64,7 +64,7 @@ def test_files_of_macos_are_skipped(small: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("images.txt", "1 001.A/a.jpg\n2", r"images.txt:2: '2' has 1 fields; a line is `image_id path`"),
+        ("images.txt", "1 001.A/a.jpg\n2", r"images.txt:2: '2' has 1 field; a line is `image_id path`"),
         ("images.txt", "1 001.A/a.jpg\n", r"differ in 2 images \(first: image 2\)"),
         ("images.txt", "1 a.jpg\n2 ../../etc/x\n3 b.jpg\n", r"images.txt:2: '../../etc/x' lies outside"),
         ("image_class_labels.txt", "1 1\n2 1\n3 bird\n", "'bird' is no whole number"),

@@ -47,7 +47,7 @@ def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table:
     shutil.copy(table.file(2), table.file(3))
     check = check_table(table, cache=tmp_path / "cache")
     assert check.straddling == (("a/1.jpg", "c/2.jpg"),)
-    assert "1 pictures are both in training and in test" in check.problems[0]
+    assert "1 picture is both in training and in test" in check.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_skipping_drops_the_rows_and_reports_their_number(table: ImageTable, tmp
     table.file(2).write_bytes(b"")
     kept = drop_undecodable(table, cache=tmp_path / "cache")
     assert kept.paths == tuple(path for path in table.paths if path != "b/1.jpg")
-    assert kept.notes == ("1 of 7 images do not decode and were dropped (on_corrupt: skip): b/1.jpg",)
+    assert kept.notes == ("1 of 7 images does not decode, left out (on_corrupt: skip): b/1.jpg",)
 
 
 def test_a_dataset_of_which_nothing_decodes_is_an_error(table: ImageTable, tmp_path: Path) -> None:

@@ -54,6 +54,10 @@ def test_a_byte_order_mark_and_crlf_ends_are_taken(tmp_path: Path) -> None:
         ("path,class\n1.jpg,a\n", ":1: no column 'label'; the header is path,class"),
         ("path,label,splt\n1.jpg,a,test\n", ":1: an unknown column 'splt'"),
         ("path,label,label\n1.jpg,a,b\n", ":1: a column twice"),
+        ("path;label\n1.jpg;a\n", "separated by semicolons: write them with commas"),
+        ("path\tlabel\n1.jpg\ta\n", "separated by tabs: write them with commas"),
+        ("Path,Label\n1.jpg,a\n", "exactly so: 'Path' is to be path, 'Label' is to be label"),
+        ("path, label,SPLIT\n1.jpg,a,test\n", "exactly so: ' label' is to be label, 'SPLIT' is to be split"),
         ("", ":1: no column 'path'; the header is empty"),
         ("path,label\n", "lists no image"),
         ("path,label\n1.jpg,a\n1.jpg,a\n", r":3: '1.jpg' stands in .*:2 already"),
@@ -77,7 +81,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message
 
 
 def test_a_missing_file_and_a_binary_file_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"manifest\.csv can't be read as CSV"):
+    with pytest.raises(DatasetError, match=r"there is no .*manifest\.csv\. A manifest is a CSV file, or ROOT/manifest\.csv"):
         read(tmp_path)
     (tmp_path / "manifest.csv").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(DatasetError, match=r"manifest\.csv can't be read as CSV"):

@@ -110,7 +110,7 @@ def test_in_shop_validation_halves_each_held_out_item_and_reports_the_lonely_one
     splits = (split_table(table, seed=seed, fraction=0.5) for seed in range(50))
     with_lonely = next(split for split in splits if split.notes and len(split.query_rows) == 2)
     assert with_lonely.gallery_rows is not None
-    assert with_lonely.notes == ("1 of 2 measured classes have one image: they are in the gallery and can't be queries",)
+    assert with_lonely.notes == ("1 of 2 measured classes has one image: they are in the gallery and can't be queries",)
     asked, answered = (np.unique(table.labels[rows]) for rows in (with_lonely.query_rows, with_lonely.gallery_rows))
     assert (len(asked), len(answered)) == (1, 2)
     assert not np.isin(with_lonely.query_rows, with_lonely.gallery_rows).any()
@@ -123,8 +123,8 @@ def test_in_shop_validation_halves_each_held_out_item_and_reports_the_lonely_one
         (make_table([5] * 3, []), {}, "4 in all"),
         (make_table([5] * 7, []), {"kind": "fold", "folds": 4}, "7 training classes, too few for 4 folds"),
         (make_table([5] * 7, []), {"kind": "test"}, "final: none"),
-        (make_table([5] * 7, [3]), {"kind": "test"}, "1 classes to be measured on"),
-        (make_table([5] * 7, [], validation=[3]), {}, "1 classes to be measured on"),
+        (make_table([5] * 7, [3]), {"kind": "test"}, "1 class to be measured on"),
+        (make_table([5] * 7, [], validation=[3]), {}, "1 class to be measured on"),
     ],
 )
 def test_too_few_classes_is_an_error_that_says_what_is_needed(
@@ -153,5 +153,5 @@ def test_an_image_that_asks_and_answers_in_a_query_gallery_set_is_refused() -> N
         query=[True, True, True, False, False],
         gallery=[True] * 5,
     )
-    with pytest.raises(DatasetError, match=r"1 images are both query and gallery \(first: 2.jpg\)"):
+    with pytest.raises(DatasetError, match=r"1 image is both query and gallery \(first: 2.jpg\)"):
         split_table(table, kind="test", seed=0)

@@ -18,6 +18,12 @@ def table() -> ImageTable:
     return build_table("folder", Path("/r"), [f"{n}.jpg" for n in range(6)], classes, ["train"] * 4 + ["test"] * 2)
 
 
+def test_a_message_names_where_a_dataset_lies_and_of_an_embedded_one_no_folder_of_ours() -> None:
+    ours = build_table("glyphs", Path("/tmp/made-on-the-spot"), ["1.png"], ["a"], ["train"])
+    theirs = build_table("folder", Path("/pictures"), ["1.png"], ["a"], ["train"])
+    assert (ours.place, theirs.place) == ("glyphs", "folder at /pictures")
+
+
 def test_classes_are_numbered_in_the_order_they_appear(table: ImageTable) -> None:
     assert table.class_names == ("b", "a", "c", "d")
     assert table.labels.tolist() == [0, 0, 1, 1, 2, 3]
@@ -52,5 +58,5 @@ def test_more_classes_than_there_are_is_an_error_that_says_how_many_there_are(ta
 
 
 def test_a_class_on_both_sides_of_the_split_is_refused(table: ImageTable) -> None:
-    with pytest.raises(DatasetError, match=r"1 classes are in train and in test \(first: 'b'\)"):
+    with pytest.raises(DatasetError, match=r"1 class is in train and in test \(first: 'b'\)"):
         check_disjoint(replace(table, split=np.array(["train", "test"] + ["train"] * 4, "<U10")))

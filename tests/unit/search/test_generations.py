@@ -152,7 +152,7 @@ def test_kept_rows_can_win(open_bench: Open, study_text: str) -> None:
 def test_changes_are_told_with_both_entries(open_bench: Open, study_text: str) -> None:
     open_bench(until="search").run(epochs=9)
     lines = open_bench(changed(study_text, NARROW), until="search").carried.lines()
-    assert "1 finished trials fit and are kept, 0 do not" in lines[0]
+    assert "1 finished trial fits and is kept, 0 do not" in lines[0]
     assert lines[1] == "  search.see.lambda: {float: [0.0, 2.0]} -> {float: [0.0, 1.0]}"
 
 

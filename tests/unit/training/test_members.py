@@ -8,10 +8,11 @@ from statistics import fmean
 
 import pytest
 
+from see_tune.errors import SpecError
 from see_tune.home import Home
 from see_tune.results import EpochResult
 from see_tune.spec.models import MemberSpec, SplitSpec, TrialSpec
-from see_tune.training import train, train_trial
+from see_tune.training import check_folder, train, train_trial
 
 SpecMaker = Callable[..., TrialSpec]
 VALUE = "val/recall_at_1"
@@ -43,6 +44,24 @@ def test_trial_is_the_mean_of_what_each_member_is_alone(spec_of: SpecMaker, home
     assert [epoch.epoch for epoch in told] == [1, 2, 3, 4]
     assert [epoch.metrics.get(VALUE) for epoch in told] == [*curves[0], None, None]
     assert sum(epoch.duration_s for epoch in result.epochs) == pytest.approx(sum(epoch.duration_s for epoch in told))
+
+
+def test_a_folder_is_that_of_its_trial_alone_also_where_a_trial_is_several_trainings(
+    spec_of: SpecMaker, home: Home, tmp_path: Path
+) -> None:
+    one, several = spec_of(train__epochs=1), with_members(spec_of(train__epochs=2), 0)
+    train_trial(one, home=home, folder=tmp_path / "one")
+    train(alone(several, 1), home=home, folder=tmp_path / "several" / several.members[1].name)
+
+    check_folder(tmp_path / "new", one)
+    check_folder(tmp_path / "one", one)
+    check_folder(tmp_path / "several", several)
+    for folder, other in (
+        ("one", spec_of(train__epochs=1, see__n_aug=5)),
+        ("several", with_members(spec_of(train__epochs=3), 0)),
+    ):
+        with pytest.raises(SpecError, match="another spec"):
+            check_folder(tmp_path / folder, other)
 
 
 @pytest.mark.parametrize("cut_at", [1, 2, 3, 5])

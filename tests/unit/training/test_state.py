@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
-from see_tune.errors import CheckpointError, TrainingError
+from see_tune.errors import SpecError, TrainingError
 from see_tune.losses import LOSSES
 from see_tune.models import weights_hash
 from see_tune.results import EpochResult
@@ -215,7 +215,7 @@ def test_dropout_goes_on_where_it_was(state_of: StateMaker, tmp_path: Path) -> N
 def test_the_checkpoint_of_another_trial_is_refused(state_of: StateMaker, tmp_path: Path) -> None:
     state_of().save(tmp_path, result(1, 0.5))
 
-    with pytest.raises(CheckpointError, match="another spec"):
+    with pytest.raises(SpecError, match="another spec"):
         state_of(see__n_aug=5).restore(tmp_path)
 
 
