@@ -26,7 +26,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from see_tune.checks import DatasetFacts, count_gpus, preflight
-from see_tune.errors import SeeTuneError, StorageAwayError, StudyError, StudyFailedError
+from see_tune.errors import SeeTuneError, SpecError, StorageAwayError, StudyError, StudyFailedError
 from see_tune.holding import held
 from see_tune.home import Home, StudyFolder, find_home
 from see_tune.looks import Look, count_look
@@ -100,6 +100,11 @@ def run_study(
         SpecError, DatasetError, WeightsError, StudyError: the user's input is wrong; nothing was started.
         StudyFailedError: no trial completed.
     """
+    if not isinstance(file, str | os.PathLike):
+        raise SpecError(
+            f"run_study was given a {type(file).__name__}; it takes the path of a study's YAML, as "
+            "run_study('search_spaces/cub.yaml'); single keys are changed by overrides=['train.epochs=2']"
+        )
     loaded = load_study(Path(file), overrides=overrides)
     at_home, watcher = find_home(Path(home) if home else None), watcher or Watcher()
     if fresh and (folder := at_home.study(loaded.spec.study)).root.is_dir():

@@ -56,6 +56,8 @@ def evaluate_embeddings(
 
 
 def _check_ks(ks: Sequence[int]) -> None:
+    if isinstance(ks, str) or not isinstance(ks, Sequence | np.ndarray):
+        raise EvaluationError(f"ks = {ks!r} is no list of numbers of neighbours; valid are whole numbers from 1, as ks=(1, 2, 4)")
     wrong = [k for k in ks if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1]
     if wrong:
         raise EvaluationError(f"k = {wrong[0]} is no number of neighbours; valid are whole numbers from 1. Change the list of k.")

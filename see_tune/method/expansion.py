@@ -91,6 +91,9 @@ def simplex_coefficients(n: int, *, dtype: torch.dtype = torch.float32, device: 
 
 
 def _check(embeddings: Tensor, proxies: Tensor, n_aug: int) -> None:
+    for name, given in (("embeddings", embeddings), ("proxies", proxies)):
+        if not isinstance(given, Tensor):
+            raise SpecError(f"{name} are a {type(given).__name__}; both must be torch tensors; pass torch.as_tensor({name})")
     if embeddings.ndim != 2 or embeddings.shape != proxies.shape:
         raise SpecError(
             f"embeddings of shape {tuple(embeddings.shape)} with proxies of shape {tuple(proxies.shape)}; both must be (B, D), "
@@ -102,7 +105,7 @@ def _check(embeddings: Tensor, proxies: Tensor, n_aug: int) -> None:
             "pass embeddings.float()"
         )
     dim = embeddings.shape[1]
-    if not isinstance(n_aug, int):
+    if not isinstance(n_aug, int) or isinstance(n_aug, bool):
         raise SpecError(f"n_aug {n_aug!r} is no whole number; it counts synthetic embeddings; pass an int")
     if not 1 <= n_aug <= dim - 1:
         raise SpecError(

@@ -83,7 +83,7 @@ class SEELoss(nn.Module):
                 f"gradient one of {', '.join(get_args(Gradient))}"
             )
         dim = proxies_of(loss).shape[-1]
-        if n_aug > dim - 1 or not isinstance(n_aug, int):
+        if n_aug > dim - 1 or not isinstance(n_aug, int) or isinstance(n_aug, bool):
             raise SpecError(
                 f"SEELoss(n_aug={n_aug}): with proxies of dimension {dim} it is a whole number in 1..{dim - 1}; lower it"
             )
@@ -105,8 +105,10 @@ class SEELoss(nn.Module):
                 L_SEE (most losses are NaN on an empty batch).
 
         Raises:
-            SpecError: an empty mini-batch, or a share outside 0..1.
+            SpecError: an empty mini-batch, labels that name no proxies, shapes that do not fit, or a share outside 0..1. Labels
+                on a GPU are not looked at: that would wait for it.
         """
+        _check_batch(embeddings, labels, proxies_of(self.loss))
         if len(embeddings) == 0:
             raise SpecError("the mini-batch is empty, and a loss is a mean over it; hand over one embedding at least, or skip it")
         if not 0 <= share <= 1:
@@ -175,6 +177,26 @@ def proxies_of(loss: nn.Module) -> Tensor:
         return rows
     centres = next((int(getattr(loss, name)) for name in CENTRES_PER_CLASS if hasattr(loss, name)), 1)
     return rows.reshape(-1, centres, rows.shape[-1])
+
+
+def _check_batch(embeddings: Tensor, labels: Tensor, proxies: Tensor) -> None:
+    classes, dim = proxies.shape[0], proxies.shape[-1]
+    for name, given in (("embeddings", embeddings), ("labels", labels)):
+        if not isinstance(given, Tensor):
+            raise SpecError(f"{name} are a {type(given).__name__}; both must be torch tensors; pass torch.as_tensor({name})")
+    if embeddings.ndim != 2 or embeddings.shape[1] != dim or labels.shape != embeddings.shape[:1]:
+        raise SpecError(
+            f"embeddings of shape {tuple(embeddings.shape)} with labels of shape {tuple(labels.shape)}; the loss has proxies of "
+            f"dimension {dim}, so that they must be (B, {dim}) and (B,)"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise SpecError(f"labels of {labels.dtype}; they number the proxies, so they must be integers; pass labels.long()")
+    if labels.device.type == "cpu" and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        wrong = labels[(labels < 0) | (labels >= classes)][0]
+        raise SpecError(
+            f"label {int(wrong)} names no proxy: the loss has {classes:,}, so labels are 0..{classes - 1}; number the classes "
+            "from 0, or build the loss with more"
+        )
 
 
 @torch.no_grad()

@@ -6,8 +6,8 @@ must be installed there. see-tune never imports it (that would import mlflow); r
     model = mlflow.pyfunc.load_model("models:/see-tune.cars196@champion")
     model.predict(["car.jpg", open("car.png", "rb").read(), array])        (N, D) float32, rows of norm 1
 
-An image is a file path, a ``data:`` URI (how bytes travel in JSON), encoded bytes, or an (H, W, 3) uint8 array; several
-are a list, an array (N, H, W, 3), or the first column of a DataFrame. A served model takes ``{"inputs": [...]}``.
+An image is a file path, a ``data:`` URI (how bytes travel in JSON), encoded bytes, or an (H, W, 3) uint8 array. One is given as
+it is; several are a list, an array (N, H, W, 3), or the first column of a DataFrame. A served model takes ``{"inputs": [...]}``.
 """
 
 import base64
@@ -26,6 +26,8 @@ from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
 from see_tune.model_folder import load_model_folder
 
+_DIMENSIONS = 3  # of an image: height, width, channels
+
 
 class EmbeddingModel(PythonModel):  # type: ignore[misc]
     """What MLflow calls."""
@@ -39,7 +41,7 @@ class EmbeddingModel(PythonModel):  # type: ignore[misc]
         self._stored.model.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def predict(self, model_input: list[str | bytes | np.ndarray]) -> np.ndarray:
-        """N images -> (N, D) float32 unit embeddings. Raises DatasetError for what is no image."""
+        """N images -> (N, D) float32 unit embeddings, one image (1, D). Raises DatasetError for what is no image."""
         return self._stored.embed(_image(item) for item in _items(model_input))
 
 
@@ -48,11 +50,14 @@ EmbeddingModel.predict._is_pyfunc = True  # type: ignore[attr-defined]  # and sp
 
 def _items(model_input: Any) -> list[Any]:
     if hasattr(model_input, "columns"):  # a DataFrame
-        return list(model_input[model_input.columns[0]])
-    return [model_input] if isinstance(model_input, (str, bytes)) else list(model_input)
+        return list(model_input.iloc[:, 0]) if len(model_input.columns) else []
+    single = isinstance(model_input, (str, bytes, Path)) or getattr(model_input, "ndim", None) == _DIMENSIONS
+    return [model_input] if single else list(model_input)
 
 
 def _image(item: Any) -> Image.Image:
+    if isinstance(item, Path):
+        return open_rgb(item)
     if isinstance(item, str) and not item.startswith("data:"):
         return open_rgb(Path(item))
     if isinstance(item, str):

@@ -32,7 +32,7 @@ from see_tune.data.samplers import coverage, epoch_batches
 from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
-from see_tune.errors import CheckpointError, EvaluationError, SeeTuneError, TrainingError
+from see_tune.errors import CheckpointError, EvaluationError, SeeTuneError, SpecError, TrainingError
 from see_tune.home import Home
 from see_tune.losses import LOSSES
 from see_tune.method.see_loss import SEELoss, proxies_of, smallest_proxy_angle
@@ -89,8 +89,14 @@ def train(
         Status "complete", or "failed" with cause and traceback. `facts` says what the numbers were measured on and with.
 
     Raises:
-        SpecError: torch knows no such device. Otherwise whatever `on_epoch` raises, and KeyboardInterrupt and its like.
+        SpecError: torch knows no such device, or `spec` or `home` is none.
+        Otherwise whatever `on_epoch` raises, and KeyboardInterrupt and its like.
     """
+    if not isinstance(spec, TrialSpec) or not isinstance(home, Home):
+        raise SpecError(
+            f"train was given a {type(spec).__name__} and a {type(home).__name__}; it takes a TrialSpec, as "
+            "see_tune.spec.load.trial_values(load_values(Path('study.yaml'))), and a Home, as see_tune.home.find_home()"
+        )
     trial = _Trial(spec, home, folder, pick_device(device), threads or os.cpu_count() or 1)
     try:
         with closing(_run(trial)) as run:

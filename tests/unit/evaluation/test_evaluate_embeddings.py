@@ -96,3 +96,9 @@ def test_masked_embeddings_are_refused() -> None:
 def test_ranks_summarised_later_give_the_same_metrics() -> None:
     embeddings, labels = draw_clusters()
     assert summarize_ranks(rank_queries(embeddings, labels), (1, 2, 4, 8)) == evaluate_embeddings(embeddings, labels)
+
+
+@pytest.mark.parametrize("ks", [1, "12", None, {1: 2}])
+def test_ks_that_are_no_list_are_refused_with_what_is_valid(ks: object) -> None:
+    with pytest.raises(EvaluationError, match=r"is no list of numbers of neighbours.*ks=\(1, 2, 4\)"):
+        evaluate_embeddings(*draw_clusters(), ks=ks)  # type: ignore[arg-type]

@@ -250,6 +250,16 @@ def test_whole_number_embeddings_and_fractions_of_centres_are_refused() -> None:
         expand(z.long(), w, 4)
     with pytest.raises(SpecError, match=r"2\.5 is no whole number"):
         expand(z, w, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="True is no whole number"):
+        expand(z, w, True)
+
+
+def test_what_is_no_tensor_is_refused_by_its_kind() -> None:
+    z, w = draw_pairs(2, 16)
+    with pytest.raises(SpecError, match="embeddings are a ndarray; both must be torch tensors"):
+        expand(z.numpy(), w, 4)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="proxies are a list"):
+        expand(z, w.tolist(), 4)  # type: ignore[arg-type]
 
 
 def test_a_proxy_for_each_embedding_is_required() -> None:

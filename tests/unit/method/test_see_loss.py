@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -250,7 +251,35 @@ def test_smallest_angle_is_exact_for_near_twins() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"gradient": "bogus"}, {"lambda_": -1.0}, {"lambda_": math.nan}, {"n_aug": 0}, {"n_aug": 2.5}, {"n_aug": 1000}]
+    ("change", "said"),
+    [
+        (lambda z, labels: (z, labels + 1000), r"names no proxy: the loss has .*labels are 0\.\."),
+        (lambda z, labels: (z, labels - 1000), "names no proxy"),
+        (lambda z, labels: (z, labels.float()), "must be integers"),
+        (lambda z, labels: (z, labels[:-1]), "labels of shape"),
+        (lambda z, labels: (z[:, :-1], labels), "proxies of dimension"),
+        (lambda z, labels: (z.detach().numpy(), labels), "embeddings are a ndarray"),
+        (lambda z, labels: (z, labels.tolist()), "labels are a list"),
+    ],
+)
+def test_a_batch_that_does_not_fit_the_proxies_is_refused_with_what_would(
+    change: Callable[[Tensor, Tensor], tuple[Any, Any]], said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        SEELoss(build("nsoftmax"), n_aug=4, lambda_=0.2)(*change(*draw_batch()), share=0.4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gradient": "bogus"},
+        {"lambda_": -1.0},
+        {"lambda_": math.nan},
+        {"n_aug": 0},
+        {"n_aug": 2.5},
+        {"n_aug": 1000},
+        {"n_aug": True},
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="SEELoss"):

@@ -85,6 +85,16 @@ def test_one_path_alone_is_one_image(model, images, expected, tmp_path) -> None:
     np.testing.assert_allclose(model.predict(as_paths(images[:1], tmp_path)[0]), expected[:1], atol=1e-6)
 
 
+def test_one_image_alone_is_one_image_in_every_form(model, images, expected, tmp_path) -> None:
+    for one in (images[0], as_bytes(images[:1], tmp_path)[0], Path(as_paths(images[:1], tmp_path)[0])):
+        np.testing.assert_allclose(model.predict(one), expected[:1], atol=1e-6)
+
+
+@pytest.mark.parametrize("nothing", [[], np.empty((0, 8, 8, 3), np.uint8), pd.DataFrame(), pd.DataFrame({"image": []})], ids=str)
+def test_no_image_gives_no_embedding(model, nothing) -> None:
+    assert model.predict(nothing).shape == (0, 16)
+
+
 def test_a_served_model_takes_data_uris_in_json(model, images, expected, tmp_path) -> None:
     from mlflow.pyfunc.scoring_server import _parse_json_data
 
