@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.bar import progress_bar
-from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option
+from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option, picture_option
 from see_tune.wording import counted
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def check(
 @commands.command()
 def sample(
     name: Name,
-    out: Annotated[Path, path_option("--out", "The PNG to write.", "FILE")],
+    out: Annotated[Path, picture_option("--out", "The picture to write")],
     root: Root = None,
     classes: Annotated[int, typer.Option("--classes", min=1, help="So many classes, a line each.")] = 10,
     home: HomeFolder = None,
@@ -90,7 +90,7 @@ def sample(
     spread = np.sort(firsts)[np.linspace(0, len(firsts) - 1, min(classes, len(firsts))).astype(int)]
     rows = [np.flatnonzero(table.labels == table.labels[first])[:10] for first in spread]
     try:
-        contact_sheet(table, np.concatenate(rows), columns=10).save(out, format="PNG")
+        contact_sheet(table, np.concatenate(rows), columns=10).save(out)
     except OSError as error:
         raise DatasetError(
             f"--out {out} cannot be written ({error.strerror or error}); name a file in a folder that exists"

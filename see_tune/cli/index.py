@@ -13,7 +13,7 @@ import typer
 from see_tune.cli.bar import progress_bar
 from see_tune.cli.best import Tracking
 from see_tune.cli.export import Version, model_uri
-from see_tune.cli.options import AsJson, Dataset, HomeFolder, path_option
+from see_tune.cli.options import AsJson, Dataset, HomeFolder, path_option, picture_option
 from see_tune.wording import counted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def query(
     top: Annotated[int, typer.Option("--top", min=1, help="So many answers.")] = 10,
     sheet: Annotated[
         Path | None,
-        path_option("--sheet", "Also as a picture: a PNG.", "FILE"),
+        picture_option("--sheet", "Also as a picture"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +98,7 @@ def _write_sheet(sheet: Path, images: list[Path], found: list[list[Hit]]) -> Non
         for image, hits in zip(images, found, strict=True)
     ]
     try:
-        draw_sheet(lines).save(sheet, format="PNG")
+        draw_sheet(lines).save(sheet)
     except OSError as error:
         raise UserError(
             f"--sheet {sheet} cannot be written ({error.strerror or error}); name a file in a folder that exists"

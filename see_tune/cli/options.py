@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+_PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+_FORMATS = f"{', '.join(_PICTURES[:-1])} or {_PICTURES[-1]}"
+
 StudyFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A study's YAML, e.g. search_spaces/glyphs.yaml.", show_default=False)
 ]
@@ -22,6 +25,18 @@ def _named_path(text: str) -> Path:
     if not text:
         raise ValueError("it is empty; name a path, or leave the option out")
     return Path(text)
+
+
+def picture_option(flag: str, about: str) -> Any:
+    """An option that names a picture to write, in the format that its suffix says."""
+    return typer.Option(flag, parser=_named_picture, metavar="FILE", help=f"{about}: {_FORMATS}.", show_default=False)
+
+
+def _named_picture(text: str) -> Path:
+    path = _named_path(text)
+    if path.suffix.lower() not in _PICTURES:
+        raise ValueError(f"{text} names no kind of picture; its suffix is to be {_FORMATS}")
+    return path
 
 
 def known_dataset(name: str | None) -> str | None:

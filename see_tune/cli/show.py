@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import gain_range, gain_verdict, looked_at, percent
+from see_tune.report.numbers import baseline_ahead, gain_range, gain_verdict, looked_at, percent, with_spread
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 from see_tune.wording import counted
 
+_SPREAD = len("85.0 [62.3, 100.0]  ")
 _ENDED = {
     "exhausted": "the space is exhausted: no untried point was left",
     "hours": "ended by budget.hours",
@@ -62,6 +63,8 @@ def answer_lines(result: StudyResult) -> list[str]:
     lines += _validation(result)
     if result.see and result.see.see_enabled and not result.see.see_expands:
         lines.append(f"{'SEE':<17}expands nothing by epoch {result.see.epoch}, its best: trained as SEE off is")
+    if ahead := baseline_ahead(result):
+        lines.append(f"{'':<17}{ahead}")
     lines += _test(result)
     if result.test_looks:
         lines.append(f"test classes     {looked_at(result.test_looks)}")
@@ -86,7 +89,7 @@ def _test(result: StudyResult) -> list[str]:
     names = [name for name in result.see.test_mean if name.startswith("test/recall_at_")]
     seeds = counted(len(result.see.seeds), "seed")
     first, *others = (f"R@{name.rpartition('_')[2]}" for name in names)
-    lines = [f"{f'test, {seeds}':<17}{first:<14}{''.join(f'{k:<7}' for k in others)}".rstrip()]
+    lines = [f"{f'test, {seeds}':<17}{first:<{_SPREAD}}{''.join(f'{k:<7}' for k in others)}".rstrip()]
     lines += [_test_row(label, arm, names) for label, arm in _arms(result) if arm.test_mean]
     if result.off and not result.see.see_enabled:
         lines.append(f"{'gain':<17}none of SEE: the configuration that was chosen has it off")
@@ -108,14 +111,8 @@ def _arms(result: StudyResult) -> list[tuple[str, Arm]]:
 
 
 def _test_row(label: str, arm: Arm, names: list[str]) -> str:
-    cells = [f"{interval_text(arm.test_mean[names[0]]):<14}", *(f"{percent(arm.test_mean[name].mean):<7}" for name in names[1:])]
-    return f"{label:<17}{''.join(cells)}".rstrip()
-
-
-def interval_text(interval: Interval) -> str:
-    """``85.0 +-0.4``: mean and half the 95 % interval over training seeds."""
-    spread = f" +-{100 * (interval.high - interval.mean):.1f}" if interval.high is not None else ""
-    return percent(interval.mean) + spread
+    others = "".join(f"{percent(arm.test_mean[name].mean):<7}" for name in names[1:])
+    return f"{label:<17}{with_spread(arm.test_mean[names[0]], '+-'):<{_SPREAD}}{others}".rstrip()
 
 
 def duration(seconds: float) -> str:

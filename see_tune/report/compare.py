@@ -18,7 +18,7 @@ from see_tune.report.document import Block, Figure, Page, Paragraph, Section, Ta
 from see_tune.report.figures import draw_overlaid_histories
 from see_tune.report.html import render_html
 from see_tune.report.markdown import render_markdown
-from see_tune.report.numbers import gain_range, gain_verdict, metric_title, percent
+from see_tune.report.numbers import gain_range, gain_verdict, metric_title, percent, share_range
 from see_tune.report.record import StudyRecord, read_record
 from see_tune.report.sections import objective_title, side_title
 from see_tune.results import Arm, Interval
@@ -146,7 +146,7 @@ def _arm_row(study: str, arm: Arm, metrics: Sequence[str]) -> list[str]:
     for metric in metrics:
         cells.append(_mean_and_deviation(arm, metric))
         if metric == "test/recall_at_1":
-            cells.append(_interval(arm.test_mean[metric]) if metric in arm.test_mean else "")
+            cells.append(share_range(arm.test_mean[metric]) if metric in arm.test_mean else "")
     return cells
 
 
@@ -156,10 +156,6 @@ def _mean_and_deviation(arm: Arm, metric: str) -> str:
         return ""
     spread = f" ± {percent(stdev(values))}" if len(values) > 1 else ""
     return percent(arm.test_mean[metric].mean) + spread
-
-
-def _interval(interval: Interval) -> str:
-    return "" if interval.low is None or interval.high is None else f"[{percent(interval.low)}, {percent(interval.high)}]"
 
 
 def _is_shown(metric: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from see_tune.results import Interval, Looks
+from see_tune.results import Interval, Looks, StudyResult
 from see_tune.wording import counted
 
 
@@ -16,15 +16,28 @@ def points(difference: float) -> str:
     return f"{100 * difference:+z.1f}"
 
 
-def with_spread(interval: Interval) -> str:
-    """``83.2 ± 3.2``: the mean and half of its 95 % interval; the mean alone where one seed gives no interval."""
-    return percent(interval.mean) + (f" ± {percent(interval.high - interval.mean)}" if interval.high is not None else "")
+def with_spread(interval: Interval, sign: str = "± ") -> str:
+    """``83.2 ± 3.2``: the mean and half of its 95 % interval; ``95.0 [82.3, 100.0]`` where that would leave 0..100; the mean
+    alone where one seed gives no interval."""
+    if interval.low is None or interval.high is None:
+        return percent(interval.mean)
+    if interval.low < 0 or interval.high > 1:
+        return f"{percent(interval.mean)} {share_range(interval)}"
+    return f"{percent(interval.mean)} {sign}{percent(interval.high - interval.mean)}"
+
+
+def share_range(interval: Interval) -> str:
+    """``[82.3, 100.0]``: the interval of a share, cut where shares end; Student's t knows of no ends. Empty without one."""
+    if interval.low is None or interval.high is None:
+        return ""
+    return f"[{percent(max(interval.low, 0.0))}, {percent(min(interval.high, 1.0))}]"
 
 
 def gain_range(gain: Interval) -> str:
-    """``+7.4 [+1.0, +13.7]``"""
-    ends = f" [{points(gain.low)}, {points(gain.high)}]" if gain.low is not None and gain.high is not None else ""
-    return points(gain.mean) + ends
+    """``+7.4 [+1.0, +13.7]``, cut where differences of shares end."""
+    if gain.low is None or gain.high is None:
+        return points(gain.mean)
+    return f"{points(gain.mean)} [{points(max(gain.low, -1.0))}, {points(min(gain.high, 1.0))}]"
 
 
 def gain_verdict(gain: Interval) -> str:
@@ -34,6 +47,18 @@ def gain_verdict(gain: Interval) -> str:
     if gain.low <= 0 <= gain.high:
         return "no gain shown"
     return "gain" if gain.mean > 0 else "loss"
+
+
+def baseline_ahead(result: StudyResult) -> str:
+    """What is to be said where SEE off did better on validation than SEE with the best values found; empty elsewhere."""
+    see, off = result.see, result.off
+    if see is None or off is None or not see.see_enabled:
+        return ""
+    (metric, with_see), without = next(iter(see.validation.items())), off.validation
+    if without.get(metric, with_see) <= with_see:
+        return ""
+    registered = bool(off.test_mean) and result.protocol == "honest"
+    return "SEE off did better on validation" + (", and is what was registered" if registered else "")
 
 
 def duration(seconds: float) -> str:

@@ -16,6 +16,7 @@ from see_tune.report.document import Block, Code, Figure, Lines, Paragraph, Sect
 from see_tune.report.figures import draw_curves, draw_history, draw_importances, draw_parallel, draw_slices
 from see_tune.report.importance import importances, in_words
 from see_tune.report.numbers import (
+    baseline_ahead,
     duration,
     gain_range,
     gain_verdict,
@@ -173,8 +174,8 @@ def _final(record: StudyRecord) -> Iterator[Block]:
     yield Table(
         ["", side_title(see), side_title(off) if off else "", "gain [95 %]", ""],
         [_final_row(name, see, off) for name in _reported(see)],
-        f"Percent on the test classes{chosen}; ± is half of the 95 % interval (Student's t) over training seeds; the gain is "
-        "paired by seed.",
+        f"Percent on the test classes{chosen}; ± is half of the 95 % interval (Student's t) over training seeds, in brackets "
+        "where it is cut at 0 or 100; the gain is paired by seed.",
         strong=[0],
     )
     if off:
@@ -194,6 +195,8 @@ def _verdicts(record: StudyRecord, see: Arm) -> Iterator[Block]:
         yield Paragraph(
             f"The configuration that was chosen, {see.lineage}, has SEE off, as the baseline has: this is no comparison of SEE."
         )
+    if ahead := baseline_ahead(record.result):
+        yield Paragraph(f"{ahead}.")
     if gain:
         yield Paragraph(_verdict(gain, len(see.seeds)))
     if over_classes and over_classes.low is not None:

@@ -20,6 +20,9 @@ _DRAWN_AT_ONCE = 2**22
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Mean and two-sided Student's t interval of independent values (one per training seed).
 
+    Student's t knows nothing of where a metric ends: of few seeds the interval of a share may reach outside 0..1. It is
+    recorded so, and cut where it is shown (numbers.py).
+
     >>> mean_interval([0.5])
     Interval(mean=0.5, low=None, high=None)
     """

@@ -24,6 +24,7 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from see_tune.data.folder import IMAGE_ENDINGS
 from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError, UserError
 from see_tune.evaluation.neighbours import nearest
@@ -34,7 +35,6 @@ Progress = Callable[[int, int], None]  # pictures done, pictures in all
 Embeddings = NDArray[np.float32]
 
 _FORMAT = 1
-_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _ANNOUNCEMENT = "index.json"
 
 
@@ -155,9 +155,9 @@ def query_index(index: Index, queries: Sequence[Path], *, top: int) -> list[list
 
 def _find_pictures(images: Path) -> list[IndexedPicture]:
     """Every picture file below a folder, in the order of their paths."""
-    files = [file for file in sorted(images.rglob("*")) if file.suffix.lower() in _SUFFIXES and file.is_file()]
+    files = [file for file in sorted(images.rglob("*")) if file.suffix.lower() in IMAGE_ENDINGS and file.is_file()]
     if not files:
-        kinds = ", ".join(sorted(_SUFFIXES))
+        kinds = ", ".join(sorted(IMAGE_ENDINGS))
         raise UserError(f"--images {images}: there is no picture in it or below; looked for {kinds}. Name another folder")
     stats = [(file, file.stat()) for file in files]
     return [IndexedPicture(file.relative_to(images).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in stats]

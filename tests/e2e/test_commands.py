@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from see_tune.cli.app import main
 
@@ -80,6 +81,8 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["datasets", "check", "cub"], "no dataset 'cub'"),
         (["datasets", "check", "cub200"], "CUB_200_2011"),
         (["datasets", "sample", "glyphs", "--out", "no/such/folder.png"], "no/such/folder.png"),
+        (["datasets", "sample", "glyphs", "--out", "x.svg"], "x.svg names no kind of picture; its suffix is to be .png, .jpg"),
+        (["query", ".", "a.jpg", "--sheet", "x"], "x names no kind of picture; its suffix is to be .png, .jpg"),
         (["datasets", "split", "--root", "absent", "--out", "x.csv"], "absent"),
     ],
     ids=lambda value: "-".join(value)[-40:].replace("/", "_") if isinstance(value, list) else "",
@@ -266,6 +269,14 @@ def test_datasets_are_listed_with_what_each_needs(capsys: pytest.CaptureFixture[
 def test_check_of_the_embedded_glyphs_finds_nothing_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["datasets", "check", "glyphs", "--home", str(tmp_path)]) == 0
     assert "nothing wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "format_"), [("x.png", "PNG"), ("x.JPG", "JPEG"), ("x.webp", "WEBP")])
+def test_a_sheet_is_what_its_suffix_says(name: str, format_: str, tmp_path: Path) -> None:
+    few = ["--classes", "2", "--home", str(tmp_path)]
+    assert main(["datasets", "sample", "glyphs", "--out", str(tmp_path / name), *few]) == 0
+    with Image.open(tmp_path / name) as written:
+        assert written.format == format_
 
 
 def test_help_imports_no_engine_and_is_quick() -> None:

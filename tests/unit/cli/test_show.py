@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from see_tune.cli.show import answer_lines, duration, interval_text, result_lines
+from see_tune.cli.show import answer_lines, duration, result_lines
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
@@ -101,8 +101,22 @@ def test_values_are_named_shortly() -> None:
     assert describe_values(values) == "n12 l.31 end.62 all batch_size 90"
 
 
-def test_interval_of_one_seed_shows_the_value_alone() -> None:
-    assert interval_text(Interval(0.85, None, None)) == "85.0"
+def test_see_off_that_did_better_on_validation_is_said_to_be_what_was_registered() -> None:
+    assert RESULT.off is not None
+    better = replace(RESULT, off=replace(RESULT.off, validation={"val/recall_at_1": 0.94}))
+    said = "                 SEE off did better on validation, and is what was registered"
+    assert said in answer_lines(better)
+    assert said not in answer_lines(RESULT)
+    assert len(said) <= 80
+
+
+def test_columns_stand_in_line_also_where_an_interval_is_cut() -> None:
+    assert RESULT.off is not None
+    wide = {**SEE.test_mean, "test/recall_at_1": Interval(0.85, 0.6, 1.1)}
+    lines = answer_lines(replace(RESULT, off=replace(RESULT.off, test_mean=wide)))
+    rows = [line for line in lines if line.startswith(("test, ", "SEE"))]
+    assert "85.0 [60.0, 100.0]" in rows[-1]
+    assert len({line.index(cell) for line, cell in zip(rows, ("R@2", "91.5", "91.5"), strict=True)}) == 1
 
 
 def test_numbers_chosen_on_test_classes_are_called_so() -> None:

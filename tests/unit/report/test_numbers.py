@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from see_tune.report.numbers import duration, gain_range, gain_verdict, metric_title, setting, with_spread
+from see_tune.report.numbers import duration, gain_range, gain_verdict, metric_title, setting, share_range, with_spread
 from see_tune.results import Interval
 
 
@@ -27,6 +27,12 @@ def test_intervals_are_in_percent_and_points() -> None:
     assert with_spread(Interval(0.8322, None, None)) == "83.2"
     assert gain_range(Interval(0.004, -0.001, 0.009)) == "+0.4 [-0.1, +0.9]"
     assert gain_range(Interval(-0.0004, -0.0001, 0.0)) == "+0.0 [+0.0, +0.0]"  # no difference has no sign
+
+
+def test_no_shown_interval_leaves_the_range_of_its_metric() -> None:
+    assert with_spread(Interval(0.95, 0.8230, 1.077)) == "95.0 [82.3, 100.0]"
+    assert share_range(Interval(0.02, -0.1, 0.14)) == "[0.0, 14.0]"
+    assert gain_range(Interval(0.1, -1.2, 1.4)) == "+10.0 [-100.0, +100.0]"
 
 
 def test_names_settings_and_durations_are_short() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from see_tune.data.folder import IMAGE_ENDINGS
 from see_tune.errors import DatasetError, UserError
 from see_tune.model_folder import StoredModel
 from see_tune.serving.index import Changes, build_index, query_index, read_index, update_index
@@ -56,6 +57,13 @@ def test_updated_index_equals_one_that_is_built_anew(index: Path, stored: Stored
     updated, anew = read_index(index), read_index(tmp_path / "anew")
     assert updated.pictures == anew.pictures
     np.testing.assert_allclose(updated.embeddings, anew.embeddings, atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", sorted(IMAGE_ENDINGS))
+def test_every_picture_that_a_dataset_may_hold_is_indexed(ending: str, stored: StoredModel, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (40, 40), "red").save(tmp_path / f"pictures/1{ending}")
+    assert build_index(stored, tmp_path / "pictures", tmp_path / "new", source="champion").embedded == 1
 
 
 def test_what_does_not_decode_is_skipped_and_named(stored: StoredModel, pictures: Path, tmp_path: Path) -> None:
