@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from see_tune.tracking.registry import RegisteredVersion
 
 Tracking = Annotated[
-    str, typer.Option("--tracking", help="local or a server's http(s) URI; auto: MLFLOW_TRACKING_URI, else local.")
+    str,
+    typer.Option("--tracking", metavar="URI", help="local, or a server's http(s) URI; auto: MLFLOW_TRACKING_URI, else local."),
 ]
 
 
 def best(
     dataset: Annotated[
-        str | None, typer.Argument(metavar="[DATASET]", help="Every version of this one.", callback=known_dataset)
+        str | None, typer.Argument(metavar="DATASET", help="Every version of this one.", callback=known_dataset)
     ] = None,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """The champion of every dataset, or all registered versions of one; validation chooses, the test number is a report."""
+    """List the champions, or all registered versions of a dataset. Validation chooses; the test number is a report."""
     from see_tune.tracking.registry import CHAMPION, read_versions
 
     with _registry(home, tracking) as client:
@@ -54,7 +55,7 @@ def promote(
     tracking: Tracking = "auto",
     home: HomeFolder = None,
 ) -> None:
-    """Make a version the champion by hand, whether or not it is comparable with the one before."""
+    """Make a version the champion by hand. It need not be comparable with the one before."""
     from see_tune.tracking.registry import promote as make_champion
 
     with _registry(home, tracking) as client:

@@ -12,7 +12,7 @@ from see_tune.cli.options import HomeFolder, path_option
 
 
 def compare(
-    studies: Annotated[list[str], typer.Argument(metavar="STUDY...", help="Studies of the home folder.", show_default=False)],
+    studies: Annotated[list[str], typer.Argument(metavar="STUDY", help="Names from `see-tune list`.", show_default=False)],
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs) instead of Markdown.")] = False,
     out: Annotated[
         Path | None,
@@ -20,7 +20,7 @@ def compare(
     ] = None,
     home: HomeFolder = None,
 ) -> None:
-    """Studies side by side, with a warning where their numbers do not mean the same."""
+    """Print the tables of several studies side by side. A warning says where their numbers do not mean the same."""
     from see_tune.home import find_home
     from see_tune.report.compare import compare_studies
 

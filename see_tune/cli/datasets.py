@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.bar import progress_bar
-from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option, picture_option
+from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset, path_option, picture_option
 from see_tune.wording import counted
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ commands = typer.Typer(help="List datasets, check one, look at one, split your o
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from `see-tune datasets`.", callback=known_dataset, show_default=False)
-]
-Root = Annotated[
-    Path | None,
-    path_option("--root", "Its folder; default $SEE_TUNE_DATA/NAME, then ./data/NAME."),
 ]
 
 
@@ -51,12 +47,13 @@ def list_datasets(context: typer.Context, as_json: AsJson = False) -> None:
 @commands.command()
 def check(
     name: Name,
-    root: Root = None,
+    root: DatasetRoot = None,
     allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Accept counts that differ from the published.")] = False,
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Layout, counts, images that do not decode, duplicates across the split; exit 1 with the list when something is wrong."""
+    """Check that a dataset is whole. Layout, counts, images that do not decode, duplicates across the split; exit 1 with the list
+    when something is wrong."""
     from see_tune.data.inspection import check_table
     from see_tune.home import find_home
 
@@ -75,8 +72,8 @@ def check(
 def sample(
     name: Name,
     out: Annotated[Path, picture_option("--out", "The picture to write")],
-    root: Root = None,
-    classes: Annotated[int, typer.Option("--classes", min=1, help="So many classes, a line each.")] = 10,
+    root: DatasetRoot = None,
+    classes: Annotated[int, typer.Option("--classes", metavar="N", min=1, help="So many classes, a line each.")] = 10,
     home: HomeFolder = None,
 ) -> None:
     """Write a contact sheet: a line a class, up to ten of its images."""
@@ -108,11 +105,15 @@ def split(
         Path,
         path_option("--out", "The CSV manifest to write, in ROOT or above it.", "FILE"),
     ],
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    validation: Annotated[float, typer.Option("--validation", min=0.01, max=0.9, help="Part of the classes.")] = 0.2,
-    test: Annotated[float, typer.Option("--test", min=0.01, max=0.9, help="Part of the classes.")] = 0.3,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which classes go where is drawn by it.")] = 0,
+    validation: Annotated[
+        float, typer.Option("--validation", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes, 0.01 to 0.9.")
+    ] = 0.2,
+    test: Annotated[
+        float, typer.Option("--test", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes, 0.01 to 0.9.")
+    ] = 0.3,
 ) -> None:
-    """Save a class-disjoint split of your own pictures into training, validation and test classes."""
+    """Split the classes of your own pictures, and save the split. Into training, validation and test classes."""
     from see_tune.data.manifest import write_split_manifest
 
     if validation + test >= 1:

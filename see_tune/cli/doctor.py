@@ -30,7 +30,8 @@ Whom = Annotated[
 
 
 def doctor(address: Whom = None, home: HomeFolder = None, as_json: AsJson = False) -> int:
-    """Versions, devices, folders, clocks and servers, and what would fail; exit code 1 where a study would."""
+    """Look at the machines and servers that a study would use. Versions, devices, folders, clocks; exit 1 where one
+    would fail."""
     if address is not None and "://" in address:
         return ask_cluster(address, home, "doctor", "--address", "auto", *(["--json"] if as_json else []))
     from see_tune.doctor import diagnose

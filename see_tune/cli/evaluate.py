@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from see_tune.cli.best import Tracking
-from see_tune.cli.options import AsJson, HomeFolder, known_dataset, path_option
+from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Default: the one it was trained on.", callback=known_dataset)
+        str | None, typer.Option("--dataset", metavar="NAME", help="Default: the one it was trained on.", callback=known_dataset)
     ] = None,
-    root: Annotated[
-        Path | None,
-        path_option("--root", "The dataset's folder."),
-    ] = None,
+    root: DatasetRoot = None,
     nmi: Annotated[bool, typer.Option("--nmi", help="Also NMI over k-means clusters; minutes on a large dataset.")] = False,
     tracking: Tracking = "auto",
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print Recall@k, MAP@R and R-precision on the test split; equals what the study reported for that model."""
+    """Measure a model on the test classes of a dataset. Recall@k, MAP@R and R-precision equal what the study reported for it."""
     from see_tune.evaluation.neighbours import check_faiss
     from see_tune.home import find_home
     from see_tune.spec.models import DatasetSpec, SplitSpec

@@ -10,7 +10,7 @@ import typer
 from see_tune.cli.best import Tracking
 from see_tune.cli.options import Dataset, HomeFolder, path_option
 
-Version = Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.", show_default=False)]
+Version = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Default: the champion.", show_default=False)]
 
 
 def export(
@@ -23,7 +23,7 @@ def export(
     tracking: Tracking = "auto",
     home: HomeFolder = None,
 ) -> None:
-    """Write the champion with its preprocessing and the few lines of code that join them; see-tune is not needed there."""
+    """Write the champion as a folder that loads without see-tune. Its preprocessing is in it, with the lines that join them."""
     from see_tune.home import find_home
     from see_tune.serving.export import export_model
     from see_tune.stored import open_model

@@ -33,7 +33,7 @@ def index(
     home: HomeFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Embed a folder of pictures with the champion, to be asked by `see-tune query`."""
+    """Embed a folder of pictures with the champion. `see-tune query` looks pictures up in it."""
     from see_tune.home import find_home
     from see_tune.serving.index import build_index, update_index
     from see_tune.stored import open_model
@@ -57,15 +57,15 @@ def index(
 
 def query(
     index_folder: Annotated[Path, typer.Argument(metavar="INDEX", help="From `see-tune index`.", show_default=False)],
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures to look up.", show_default=False)],
-    top: Annotated[int, typer.Option("--top", min=1, help="So many answers.")] = 10,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Pictures to look up.", show_default=False)],
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="So many answers.")] = 10,
     sheet: Annotated[
         Path | None,
         picture_option("--sheet", "Also as a picture"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The pictures of an index that look most like each given one, by cosine similarity, exactly."""
+    """Find the pictures of an index that look most like given ones. By cosine similarity, exactly."""
     from see_tune.serving.index import query_index, read_index
 
     found = query_index(read_index(index_folder), images, top=top)

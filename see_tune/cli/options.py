@@ -55,11 +55,17 @@ HomeFolder = Annotated[
 Dataset = Annotated[
     str, typer.Argument(metavar="DATASET", help="A name from `see-tune datasets`.", callback=known_dataset, show_default=False)
 ]
+StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune list`.", show_default=False)]
+DatasetRoot = Annotated[
+    Path | None,
+    path_option("--root", "The dataset's folder; default $SEE_TUNE_DATA/NAME, then ./data/NAME."),
+]
 Until = Annotated[Literal["search", "final"], typer.Option("--until", help="search: end before the final phase.")]
 Trials = Annotated[
-    int | None, typer.Option("--trials", help="Search trials in total; extends a finished study.", show_default=False)
+    int | None,
+    typer.Option("--trials", metavar="N", help="Search trials in total; extends a finished study.", show_default=False),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Another name for the study.", show_default=False)]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Another name for the study.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one key of the file; repeatable.", show_default=False),

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from see_tune.cli.options import HomeFolder
-
-StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A study of the home folder.", show_default=False)]
+from see_tune.cli.options import HomeFolder, StudyName
 
 
 def report(
@@ -18,7 +16,7 @@ def report(
     gallery: Annotated[bool, typer.Option(help="Show what the final model finds; embeds the test classes once more.")] = True,
     home: HomeFolder = None,
 ) -> None:
-    """Write report.html and report.md of a study, also of one that runs or has failed."""
+    """Write a study's report as HTML and as Markdown. Also of one that runs or has failed."""
     from see_tune.home import find_home
     from see_tune.report.page import write_report
 

@@ -46,7 +46,8 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Run a study: search, retrain the best, meet the test classes once, register the champion."""
+    """Run a study from its search to a registered champion. The best is retrained and meets the test classes once; the same
+    command continues what was cut."""
     from see_tune.home import find_home
     from see_tune.spec.load import load_study
 

@@ -7,21 +7,19 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from see_tune.cli.options import Address, AsJson, ClusterAddress, HomeFolder
+from see_tune.cli.options import Address, AsJson, ClusterAddress, HomeFolder, StudyName
 from see_tune.errors import SeeTuneError, StudyError
 
 if TYPE_CHECKING:
     from see_tune.status import Found, StudyStatus
 
-StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune list`.", show_default=False)]
-
 
 def list_studies(home: HomeFolder = None, address: ClusterAddress = None, as_json: AsJson = False) -> int:
-    """Every study of a home: its state, its trials, its best beside SEE off."""
+    """List the studies of a home, each with its best beside SEE off."""
     if address is not None:
         return ask_cluster(address, home, "list", *(["--json"] if as_json else []))
     from see_tune.home import find_home
@@ -50,7 +48,7 @@ def list_studies(home: HomeFolder = None, address: ClusterAddress = None, as_jso
 
 
 def status(name: StudyName, home: HomeFolder = None, address: ClusterAddress = None, as_json: AsJson = False) -> int:
-    """How a study stands, also while it runs; nothing of it is touched."""
+    """Say how a study stands, also while it runs. Nothing of it is touched."""
     if address is not None:
         return ask_cluster(address, home, "status", name, *(["--json"] if as_json else []))
     from see_tune.home import find_home
@@ -66,7 +64,7 @@ def status(name: StudyName, home: HomeFolder = None, address: ClusterAddress = N
 
 
 def stop(name: StudyName, home: HomeFolder = None, address: ClusterAddress = None) -> int:
-    """End a running study gracefully: trials end their epoch and go back into the queue. Returns when it has ended."""
+    """End a running study gracefully. Its trials end their epoch and go back into the queue; returns when it has ended."""
     if address is not None:
         return ask_cluster(address, home, "stop", name)
     from see_tune.cluster import drop
@@ -99,7 +97,7 @@ def ask_cluster(address: str, home: Path | None, *arguments: str) -> int:
 
 
 def final(name: StudyName, home: HomeFolder = None, address: Address = None, as_json: AsJson = False) -> int:
-    """The final phase of a study that was searched: retrain the best, meet the test classes once, register the champion."""
+    """Run the final phase of a study that was searched. The best is retrained, meets the test classes once and is registered."""
     from see_tune.cli.run import show
     from see_tune.home import find_home
     from see_tune.studies import begun_study, finished_note, settled

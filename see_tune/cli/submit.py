@@ -36,7 +36,7 @@ def submit(
     ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Run a study on a cluster as a Ray job; the terminal is free at once."""
+    """Run a study on a cluster as a Ray job. The terminal is free at once."""
     from see_tune.cluster import Cluster, Order
     from see_tune.spec.load import dump_study, load_study
 
@@ -77,7 +77,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     address: JobsAddress = _LOCAL,
 ) -> None:
-    """What a submitted study prints."""
+    """Print what a submitted study says."""
     from see_tune.cluster import Cluster
 
     cluster = Cluster(address)

@@ -21,7 +21,7 @@ def train(
     set_: Overrides = None,
     as_json: AsJson = False,
 ) -> int:
-    """Train ONE trial with the file's own values; no search, no Ray, no MLflow."""
+    """Train one trial with the file's own values. No search, no Ray, no MLflow."""
     from see_tune.checks import preflight, unwritable
     from see_tune.home import find_home
     from see_tune.looks import Look, count_look

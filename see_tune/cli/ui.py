@@ -13,9 +13,9 @@ from see_tune.cli.options import HomeFolder
 def ui(
     study: Annotated[str | None, typer.Argument(metavar="STUDY", help="Say where this study is in the UI.")] = None,
     home: HomeFolder = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Where it is served.")] = 5000,
 ) -> None:
-    """Open the MLflow UI of a home folder on http://127.0.0.1:PORT; Ctrl-C ends it."""
+    """Serve the MLflow UI of a home folder. It is on http://127.0.0.1:PORT; Ctrl-C ends it."""
     from see_tune.addresses import AUTO
     from see_tune.home import find_home
     from see_tune.spec.load import trial_values

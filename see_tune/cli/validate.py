@@ -10,7 +10,7 @@ from see_tune.wording import counted
 
 
 def validate(file: StudyFile, set_: Overrides = None) -> None:
-    """Check a study's YAML: exit 0, or 2 with every problem by file, line and key."""
+    """Check a study's YAML. Exit 0, or 2 with every problem by file, line and key."""
     from see_tune.spec.load import load_study
 
     loaded = load_study(file, overrides=set_ or [])
