@@ -107,10 +107,13 @@ def split(
     ],
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which classes go where is drawn by it.")] = 0,
     validation: Annotated[
-        float, typer.Option("--validation", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes, 0.01 to 0.9.")
+        float,
+        typer.Option(
+            "--validation", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes that become validation classes."
+        ),
     ] = 0.2,
     test: Annotated[
-        float, typer.Option("--test", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes, 0.01 to 0.9.")
+        float, typer.Option("--test", metavar="SHARE", min=0.01, max=0.9, help="Share of the classes that become test classes.")
     ] = 0.3,
 ) -> None:
     """Split the classes of your own pictures, and save the split. Into training, validation and test classes."""
