@@ -25,7 +25,7 @@ from see_tune.method.see_loss import SEELoss
 from see_tune.models import EmbeddingModel
 from see_tune.results import EpochResult, best_epoch
 from see_tune.spec.models import TrialSpec
-from see_tune.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from see_tune.training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
 from see_tune.training.optim import clip_gradients, lr_factor, set_learning_rates
 from see_tune.training.randomness import capture_random, restore_random
 from see_tune.training.step import backward
@@ -107,7 +107,7 @@ class TrainingState:
         saved = _load(folder) if folder is not None else None
         if folder is None or saved is None:
             return
-        _refuse_other_trial(folder, saved, self.spec)
+        _refuse_other_trial(folder, saved["spec"], self.spec)
         self.model.load_state_dict(saved["model"])
         self.loss.load_state_dict(saved["loss"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -181,15 +181,24 @@ class TrainingState:
 
 def check_folder(folder: Path, spec: TrialSpec) -> None:
     """Raises: SpecError where a training of `spec` could not go on from what `folder` holds."""
-    saved = _load(folder)
-    if saved is not None:
-        _refuse_other_trial(folder, saved, spec)
+    if (kept := _spec_in(folder)) is not None:
+        _refuse_other_trial(folder, kept, spec)
 
 
-def _refuse_other_trial(folder: Path, saved: dict[str, Any], spec: TrialSpec) -> None:
-    if _identity(TrialSpec.model_validate_json(saved["spec"])) != _identity(spec):
+def _spec_in(folder: Path) -> str | None:
+    """By what spec a folder was trained: its checkpoint's, or its weights', where those alone are left."""
+    if (saved := _load(folder)) is not None:
+        return str(saved["spec"])
+    try:
+        return load_weights(folder)[1].get("spec")
+    except CheckpointError:
+        return None
+
+
+def _refuse_other_trial(folder: Path, kept: str, spec: TrialSpec) -> None:
+    if _identity(TrialSpec.model_validate_json(kept)) != _identity(spec):
         raise SpecError(
-            f"{folder} holds the checkpoint of a trial with another spec. A training goes on from its own: "
+            f"{folder} holds a trial with another spec. A training goes on from its own: "
             "name another folder, or remove this one to start anew."
         )
 

@@ -236,7 +236,7 @@ def test_train_into_the_folder_of_another_trial_is_the_users_mistake(capsys: pyt
     into = ["--folder", str(tmp_path / "t"), "--home", str(tmp_path)]
     assert main(["train", GLYPHS, *SMALL, *into]) == 0
     assert main(["train", GLYPHS, *SMALL, "--set", "see.lambda=0.5", *into]) == 2
-    assert "t holds the checkpoint of a trial with another spec" in capsys.readouterr().err
+    assert "t holds a trial with another spec" in capsys.readouterr().err
 
 
 def test_train_with_see_off_asks_nothing_of_what_the_file_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

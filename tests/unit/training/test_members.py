@@ -51,15 +51,15 @@ def test_a_folder_is_that_of_its_trial_alone_also_where_a_trial_is_several_train
 ) -> None:
     one, several = spec_of(train__epochs=1), with_members(spec_of(train__epochs=2), 0)
     train_trial(one, home=home, folder=tmp_path / "one")
-    train(alone(several, 1), home=home, folder=tmp_path / "several" / several.members[1].name)
+    train(alone(several, 1), home=home, folder=tmp_path / "cut" / several.members[1].name)
+    train_trial(several, home=home, folder=tmp_path / "several")
 
     check_folder(tmp_path / "new", one)
     check_folder(tmp_path / "one", one)
+    check_folder(tmp_path / "cut", several)
     check_folder(tmp_path / "several", several)
-    for folder, other in (
-        ("one", spec_of(train__epochs=1, see__n_aug=5)),
-        ("several", with_members(spec_of(train__epochs=3), 0)),
-    ):
+    longer = with_members(spec_of(train__epochs=3), 0)
+    for folder, other in (("one", spec_of(train__epochs=1, see__n_aug=5)), ("cut", longer), ("several", longer)):
         with pytest.raises(SpecError, match="another spec"):
             check_folder(tmp_path / folder, other)
 
