@@ -52,13 +52,12 @@ def gain_verdict(gain: Interval) -> str:
 def baseline_ahead(result: StudyResult) -> str:
     """What is to be said where SEE off did better on validation than SEE with the best values found; empty elsewhere."""
     see, off = result.see, result.off
-    if see is None or off is None or not see.see_enabled:
+    if see is None or off is None or not see.see_enabled or result.protocol == "paper":  # which has no validation, nor a champion
         return ""
     (metric, with_see), without = next(iter(see.validation.items())), off.validation
     if without.get(metric, with_see) <= with_see:
         return ""
-    registered = bool(off.test_mean) and result.protocol == "honest"
-    return "SEE off did better on validation" + (", and is what was registered" if registered else "")
+    return "SEE off did better on validation" + (", and is what was registered" if off.test_mean else "")
 
 
 def duration(seconds: float) -> str:

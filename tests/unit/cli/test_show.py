@@ -107,6 +107,7 @@ def test_see_off_that_did_better_on_validation_is_said_to_be_what_was_registered
     said = "                 SEE off did better on validation, and is what was registered"
     assert said in answer_lines(better)
     assert said not in answer_lines(RESULT)
+    assert not any("did better" in line for line in answer_lines(replace(better, protocol="paper")))
     assert len(said) <= 80
 
 
