@@ -54,8 +54,8 @@ def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table:
     ("changes", "says"),
     [
         ({"split": np.array(["train"] * 2 + ["validation"] * 2 + ["test"] * 3)}, "training classes: 1"),
-        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "1 classes to be measured on"),
-        ({"is_gallery": np.zeros(7, np.bool_)}, "3 query and 0 gallery images"),
+        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "1 class to be measured on"),
+        ({"is_gallery": np.zeros(7, np.bool_)}, "3 queries and 0 gallery images"),
         (
             {"is_query": np.arange(7) < 6, "is_gallery": np.arange(7) == 6},
             "no test query has a gallery image of its class",

@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
 def test_all_damaged_is_an_error(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 1, state(1)).write_bytes(b"rot")
 
-    with pytest.raises(CheckpointError, match="all are damaged"):
+    with pytest.raises(CheckpointError, match="none is whole"):
         load_checkpoint(tmp_path)
 
 
