@@ -23,6 +23,7 @@ from see_tune.data.table import VALIDATION, ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError
 from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
+from see_tune.machine import count_gpus
 from see_tune.models import find_pretrained
 from see_tune.mounts import network_file_system
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
@@ -270,12 +271,3 @@ def unwritable(root: Path, named: str = "the home folder", another: str = "--hom
             f"{existing} has {free / 2**30:.1f} GiB free; checkpoints want 2 GiB: free some, or choose another with {another}"
         )
     return None
-
-
-def count_gpus() -> int:
-    """GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading torch where there is no driver."""
-    if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return 0
-    import torch
-
-    return torch.cuda.device_count()

@@ -67,6 +67,15 @@ class Machine:
     clock: float
 
 
+def count_gpus() -> int:
+    """GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading torch where there is no driver."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def look(home: str, data: str | None, marker: str | None) -> Machine:
     """This machine now.
 

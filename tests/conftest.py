@@ -35,6 +35,25 @@ def free_port() -> Callable[[], int]:
     return _free_port
 
 
+@pytest.fixture(scope="session")
+def processes_below() -> Callable[[int], list[int]]:
+    """Every process below one, by the parent that the kernel names."""
+
+    def find(pid: int) -> list[int]:
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it ended meanwhile
+                continue
+        found = [pid]
+        for above in found:
+            found += [child for child, parent in parents.items() if parent == above]
+        return found[1:]
+
+    return find
+
+
 class Postgres:
     """A server of this test run's own on loopback, that asks for a password.
 

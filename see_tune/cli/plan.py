@@ -74,8 +74,9 @@ def _refusal(loaded: Loaded, home: Home, until: Until) -> tuple[UserError | None
 
 def _plan(loaded: Loaded, home: Home, until: Until, facts: DatasetFacts | None) -> dict[str, Any]:
     from see_tune.addresses import find_storage
+    from see_tune.search.protocol import plan_text
     from see_tune.spec.load import grace_epochs, trial_values
-    from see_tune.study import plan_resources, plan_text
+    from see_tune.study import plan_resources
 
     spec = loaded.spec
     resources = plan_resources(spec)

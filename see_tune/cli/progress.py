@@ -15,11 +15,10 @@ from see_tune.home import StudyFolder
 from see_tune.report.numbers import percent
 from see_tune.report.summary import describe_values
 from see_tune.results import TrialResult
-from see_tune.search.board import Best, Board, RunningTrial, Snapshot
+from see_tune.search.board import Best, Board, RunningTrial, Snapshot, Watcher
 from see_tune.search.protocol import row_title
 from see_tune.search.searcher import Work
 from see_tune.spec.models import StudySpec
-from see_tune.study import Watcher
 
 _WIDTH = 80
 _STARVED = 0.3

@@ -16,7 +16,6 @@ from see_tune.results import Arm, Interval, Looks, StudyEnd, StudyResult
 from see_tune.search.ledger import FinishedRow, Side
 from see_tune.spec.models import StudySpec
 from see_tune.tracking.connection import store_uri
-from see_tune.training.checkpoint import load_ranks
 
 _SHORT = {"see.n_aug": "n", "see.lambda": "l", "see.pace.end_share": "end", "see.pace.ramp": "r", "see.gradient": ""}
 
@@ -120,6 +119,8 @@ def _gain_over_classes(planned: Sequence[FinishedRow], see: Arm | None, off: Arm
 
 def _hits(folder: StudyFolder, lineage: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """The classes of the queries that have a positive, and whether the nearest neighbour is one, as 1.0 or 0.0."""
+    from see_tune.training.checkpoint import load_ranks  # with torch, which who asks for a status does not wait for
+
     stored = load_ranks(folder.trial(lineage))
     if stored is None:
         return None

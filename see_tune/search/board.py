@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from see_tune.home import StudyFolder
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.ledger import OFF, FinishedRow, Row
 from see_tune.search.protocol import row_title
 from see_tune.search.searcher import DeskListener, Work
+from see_tune.spec.models import StudySpec
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,19 @@ class Board(DeskListener):
         search = max(0.0, (self.plan.trials - self.finished) * per_trial - under_way)
         final = max(0, self.plan.final_epochs - self._final_epochs_done)
         return (search + final) * self._epoch_seconds / self._epochs_done / self.slots
+
+
+class Watcher(DeskListener):
+    """Someone who looks on: the terminal, a test. Every method may be left as it is."""
+
+    def decoding(self, done: int, total: int) -> None:
+        """Images are decoded once before the first trial, so that a broken one is found now."""
+
+    def begin(self, spec: StudySpec, board: Board, folder: StudyFolder) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
 
 
 def _running(work: Work) -> RunningTrial:

@@ -23,6 +23,7 @@ from see_tune.search.ledger import FinishedRow, Ledger, Row, Side
 from see_tune.search.searcher import Phase, Stream
 from see_tune.spec.load import apply, trial_values
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
+from see_tune.wording import counted
 
 # Seeds of the phases are offsets of the study's own, so that no re-rank or final run repeats the search's weights.
 _RERANK_SEED, _FINAL_SEED = 100, 1000
@@ -297,6 +298,17 @@ class Protocol:
         own: list[EpochResult] = [epoch for row in rows if row.lineage == candidate.lineage for epoch in row.result.epochs]
         best = next((epoch for epoch in own if epoch.epoch == candidate.epoch), None)
         return {name: value for name, value in best.metrics.items() if name.startswith(("val/", "test/"))} if best else {}
+
+
+def plan_text(spec: StudySpec) -> str:
+    """What comes after the search, in words."""
+    if spec.final is None:
+        return "no final phase"
+    validation = spec.validation
+    twice = "2 x " if spec.searches_baseline else ""
+    rerank = f"re-rank {twice}{validation.reranked} x {validation.rerank_folds}, " if validation.reranked else ""
+    beside = "SEE off searched as well, " if spec.searches_baseline else ""
+    return f"{beside}{rerank}final {counted(spec.final.seeds, 'seed')} x {1 if spec.final.baseline == 'none' else 2}"
 
 
 @dataclass(frozen=True)

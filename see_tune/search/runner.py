@@ -1,6 +1,6 @@
 """Ray Tune schedules `run_trial`, which it is handed as a function and knows nothing about.
 
-    start_engine(...)  a local Ray on loopback, for this study alone
+    Engine(...)        a local Ray on loopback, for this study alone
     join_cluster(...)  or a connection to a Ray that runs already
     run(desk, ...)     one Tuner for a whole session: the workers stay warm from the first trial to the last final run
 
@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,31 +39,69 @@ from see_tune.search.worker import RunTrial, ask_for, make_trainable
 _ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
 
 
-@contextmanager
-def start_engine(*, cpus: int, gpus: int, log_file: Path) -> Iterator[None]:
-    """A Ray of our own on loopback, stopped and swept up at the end."""
-    with session_folder() as session:
+class Engine:
+    """A Ray of our own on loopback, which starts while its caller goes on: most of its seconds are spent waiting.
+
+        with Engine(cpus=2, gpus=0) as engine:
+            ...            # whatever else the start needs
+            engine.wait()  # Ray is there
+
+    A thread of its own starts and ends it, and lives as long as it does: the kernel ends Ray's processes with the thread that
+    began them. At the end they are gone, and so is their folder.
+    """
+
+    def __init__(self, *, cpus: int, gpus: int) -> None:
+        self._cpus = cpus
+        self._gpus = gpus
+        self._started, self._over = threading.Event(), threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
+
+    def __enter__(self) -> Engine:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def wait(self) -> None:
+        """Until Ray is there. Raises what kept it from starting."""
+        self._started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Until Ray is gone; again, it does nothing."""
+        self._over.set()
+        self._thread.join()
+
+    def _live(self) -> None:
         try:
-            with _own_sigterm(), _deaf_children():
-                ray.init(
-                    address="local",
-                    num_cpus=cpus,
-                    num_gpus=gpus,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    object_store_memory=128 * 2**20,  # paths travel, never data
-                    _node_ip_address="127.0.0.1",
-                    _temp_dir=str(session),
-                )
-        except BaseException:
-            _end_engine()
-            raise
-        with log_to(log_file):
-            try:
-                yield
-            finally:
-                _end_engine()
+            with session_folder() as session:
+                try:
+                    self._start(session)
+                    self._started.set()
+                    self._over.wait()
+                finally:
+                    _end_engine()
+        except BaseException as error:  # told to whoever waits
+            self._failure = error
+        finally:
+            self._started.set()
+
+    def _start(self, session: Path) -> None:
+        with _own_sigterm(), _deaf_children():
+            ray.init(
+                address="local",
+                num_cpus=self._cpus,
+                num_gpus=self._gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=128 * 2**20,  # paths travel, never data
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(session),
+            )
 
 
 @contextmanager

@@ -69,7 +69,8 @@ tune.Tuner(tune.with_resources(empty, {"cpu": 1}), run_config=run).fit()
 OURS = """
 import os, sys, time
 started = time.perf_counter()
-from see_tune.study import Watcher, run_study
+from see_tune.search.board import Watcher
+from see_tune.study import run_study
 class First(Watcher):
     def on_epoch(self, work, result):
         print(f"seconds {time.perf_counter() - started - result.duration_s}", flush=True)
@@ -131,10 +132,11 @@ def _seconds(code: str, *arguments: str) -> float:
 
 
 def bench_trials(folder: Path, trials: int) -> None:
-    from see_tune.search.runner import Resources, run, start_engine
+    from see_tune.search.runner import Engine, Resources, run
 
     desk, close = _open_desk(folder, trials, slots=2)
-    with start_engine(cpus=2, gpus=0, log_file=folder / "engine.log"):
+    with Engine(cpus=2, gpus=0) as engine:
+        engine.wait()
         started = time.perf_counter()
         run(desk, quick, Resources(1, 0, 2), results_folder=folder / "ray")
         seconds = time.perf_counter() - started
@@ -156,12 +158,13 @@ def sleep_through(
 
 def bench_busy(folder: Path, seconds: float, trials: int = 8, slots: int = 2) -> None:
     """From the first trial's first second to the last one's end."""
-    from see_tune.search.runner import Resources, run, start_engine
+    from see_tune.search.runner import Engine, Resources, run
 
     desk, close = _open_desk(folder, trials, slots=slots, pruner="none")
     seen = _Spans()
     desk._listeners.append(seen)
-    with start_engine(cpus=slots, gpus=0, log_file=folder / "engine.log"):
+    with Engine(cpus=slots, gpus=0) as engine:
+        engine.wait()
         run(desk, partial(sleep_through, seconds=seconds), Resources(1, 0, slots), results_folder=folder / "ray")
     close()
     whole = max(ended for _, ended in seen.spans) - min(began for began, _ in seen.spans)
@@ -217,13 +220,13 @@ class _Spans(DeskListener):
 
 
 def _open_desk(folder: Path, trials: int, slots: int, pruner: str = "asha"):  # type: ignore[no-untyped-def]
-    """A study's desk with its ledgers, its tracker and its board, as see_tune/study.py puts them together; without a baseline."""
+    """A study's desk with its ledgers, its tracker and its board, as session.py puts them together; without a baseline."""
     from see_tune.search.board import Board, Plan
     from see_tune.search.generations import open_ledgers
     from see_tune.search.protocol import Protocol
     from see_tune.search.searcher import Desk, Phase, Stream
+    from see_tune.session import _TrackingListener
     from see_tune.spec.load import parse_study, trial_values
-    from see_tune.study import _TrackingListener
     from see_tune.tracking.mlflow_tracker import Tracker
 
     loaded, home = parse_study(STUDY.format(epochs=EPOCHS, trials=trials, pruner=pruner), "overhead.yaml"), Home(folder / "home")

@@ -89,7 +89,7 @@ def send_as_timeout_does(driver: Driver) -> None:
 
 
 def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, processes_below: Callable[[int], list[int]]) -> None:
-    """While it imports, while Ray starts, while it trains; to its group, and to every process of it."""
+    """While it imports, while Ray starts beside that, while it trains; to its group, and to every process of it."""
     with in_a_group(folder) as importing:
         time.sleep(1.5)
         send_as_timeout_does(importing)
@@ -99,9 +99,11 @@ def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, proces
     with in_a_group(folder) as starting:
         starting.wait_until(starting.ray_starts)
         send_as_timeout_does(starting)
-        output, errors = starting.process.communicate(timeout=100)
-        assert (starting.process.returncode, errors) == (130, CONTINUES)
-        assert "stopping: running trials go back into the queue" in output
+        below = processes_below(starting.process.pid)
+        assert starting.process.communicate(timeout=100)[1] == CONTINUES
+        assert starting.process.returncode == 130
+        assert [pid for pid in below if Path(f"/proc/{pid}/exe").exists()] == []
+        assert list(folder.glob("tmp/see-tune-ray-*")) == []
 
     with in_a_group(folder) as training:
         training.wait_until(training.trains)
@@ -111,6 +113,7 @@ def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, proces
             os.kill(pid, signal.SIGTERM)
         output, errors = training.process.communicate(timeout=100)
         assert (training.process.returncode, errors) == (130, CONTINUES)
+        assert "stopping: running trials go back into the queue" in output
         assert "t000 interrupted" in output
         assert training.rows() == ["WAITING"]
         assert [pid for pid in below if Path(f"/proc/{pid}/exe").exists()] == []

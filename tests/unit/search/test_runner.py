@@ -16,7 +16,7 @@ import ray
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.guard import Quarantine
 from see_tune.search.ledger import FinishedRow, Ledger, open_search_ledger
-from see_tune.search.runner import Resources, run, start_engine
+from see_tune.search.runner import Engine, Resources, log_to, run
 from see_tune.search.searcher import Desk, Phase, Stream
 from see_tune.spec.models import DatasetSpec, PrunerSpec, SamplerSpec, TrialSpec
 from see_tune.spec.space import FloatRange, Parameter, Space
@@ -33,8 +33,9 @@ def work_for_two_seconds(spec: TrialSpec, *, folder: Path, on_epoch: Callable[[E
 
 
 @pytest.fixture(scope="module")
-def temporary() -> Iterator[Path]:
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary folder of this test's own; short, as Ray's sockets want it."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder is not to lie in it
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         yield Path(folder)
@@ -78,10 +79,28 @@ def session(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> Sessio
     ledger, desk = open_desk(folder / "short")
     beside, other_desk = open_desk(folder / "broken")
     other_desk._listeners.append(Quarantine(2, other_desk, lambda note: None))
-    with start_engine(cpus=2, gpus=2, log_file=folder / "engine.log"):
+    with Engine(cpus=2, gpus=2) as engine, log_to(folder / "engine.log"):
+        engine.wait()
         run(desk, work_for_two_seconds, Resources(1, 0, 2), results_folder=folder / "ray")
         run(other_desk, fail_on_the_second_device, Resources(1, 1, 2), results_folder=folder / "ray")
     return Session(ledger.finished(), beside.finished(), other_desk.quarantined)
+
+
+def test_engine_that_cannot_start_tells_whoever_waits_for_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**settings: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with Engine(cpus=1, gpus=0) as engine, pytest.raises(OSError, match="no space left"):
+        engine.wait()
+
+
+def test_engine_that_nobody_waited_for_leaves_nothing(temporary: Path, processes_below: Callable[[int], list[int]]) -> None:
+    before = set(processes_below(os.getpid()))
+    with Engine(cpus=1, gpus=0):
+        pass
+    assert set(processes_below(os.getpid())) <= before
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.fixture
