@@ -31,9 +31,9 @@ from ray._private.services import get_ray_address_from_environment
 from ray.exceptions import AuthenticationError, RayError
 
 from see_tune.errors import StudyError
+from see_tune.search.engine_folder import engine_folder
 from see_tune.search.nodes import Resources
 from see_tune.search.searcher import Desk, LedgerSearcher, LedgerStopper
-from see_tune.search.sessions import session_folder
 from see_tune.search.worker import RunTrial, ask_for, make_trainable
 
 _ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
@@ -77,9 +77,9 @@ class Engine:
 
     def _live(self) -> None:
         try:
-            with session_folder() as session:
+            with engine_folder() as folder:
                 try:
-                    self._start(session)
+                    self._start(folder)
                     self._started.set()
                     self._over.wait()
                 finally:
@@ -89,7 +89,7 @@ class Engine:
         finally:
             self._started.set()
 
-    def _start(self, session: Path) -> None:
+    def _start(self, folder: Path) -> None:
         with _own_sigterm(), _deaf_children():
             ray.init(
                 address="local",
@@ -100,7 +100,7 @@ class Engine:
                 logging_level=logging.ERROR,
                 object_store_memory=128 * 2**20,  # paths travel, never data
                 _node_ip_address="127.0.0.1",
-                _temp_dir=str(session),
+                _temp_dir=str(folder),
             )
 
 

@@ -117,7 +117,7 @@ def test_both_slots_work_although_trials_are_shorter_than_an_actors_start(rows: 
     assert len(trials_by_process) == 2, trials_by_process
 
 
-def test_session_folder_is_swept_up(rows: tuple[FinishedRow, ...], temporary: Path) -> None:
+def test_engine_folder_is_swept_up(rows: tuple[FinishedRow, ...], temporary: Path) -> None:
     assert list(temporary.glob("see-tune-*")) == []
 
 

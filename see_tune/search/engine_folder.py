@@ -18,12 +18,12 @@ _YOUNG_S = 60.0  # its owner may not have locked it yet
 
 
 @contextmanager
-def session_folder() -> Iterator[Path]:
+def engine_folder() -> Iterator[Path]:
     """A new folder under the system's temporary one, removed at the end; those of dead drivers are swept first.
 
     Whether a driver lives is told by a lock that dies with it: its process id may be another's by now, or a container's own.
     """
-    sweep_sessions()
+    sweep_engine_folders()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     lock = filelock.FileLock(folder / _LOCK)
     try:
@@ -33,7 +33,7 @@ def session_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep_sessions() -> None:
+def sweep_engine_folders() -> None:
     """Remove what killed drivers of this user have left; whatever cannot be removed is left alone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from see_tune.search.sessions import session_folder, sweep_sessions
+from see_tune.search.engine_folder import engine_folder, sweep_engine_folders
 
 DRIVER = """
 import tempfile, time
-from see_tune.search.sessions import session_folder
-with session_folder() as folder:
+from see_tune.search.engine_folder import engine_folder
+with engine_folder() as folder:
     (folder / "socket").touch()
     print(folder, flush=True)
     time.sleep(60)
@@ -42,10 +42,10 @@ def drive() -> tuple[subprocess.Popen[str], Path]:
 def test_folder_of_a_killed_driver_is_swept_at_the_next_start() -> None:
     process, folder = drive()
     with process:
-        sweep_sessions()
+        sweep_engine_folders()
         assert (folder / "socket").is_file()  # it lives
         os.kill(process.pid, signal.SIGKILL)
-    with session_folder() as own:
+    with engine_folder() as own:
         assert not folder.exists()
         assert own.is_dir()
     assert not own.exists()
@@ -56,6 +56,6 @@ def test_young_folder_and_folders_of_others_are_left_alone(temporary: Path) -> N
     for folder in (young, other):
         folder.mkdir()
     os.utime(other, (0, 0))
-    sweep_sessions()
+    sweep_engine_folders()
     assert young.is_dir()
     assert other.is_dir()
