@@ -44,6 +44,7 @@ _ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers somethi
 _HEAD_SETTLES_S = 180.0  # its jobs API answers some seconds before it can start a job
 _NO_AGENT = "No available agent"
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_FAILED, _INTERRUPTED = 1, 130
 
 
 @dataclass(frozen=True)
@@ -137,21 +138,18 @@ class Cluster:
         """Run ``see-tune ARGUMENTS`` on the head, and return what it printed and its exit code."""
         with self._answering():
             identity = self._start(shlex.join(["see-tune", *arguments]))
-            while (job := self._client.get_job_info(identity)).status not in _ENDED:
-                time.sleep(_POLL_S)
+            code = self._exit_code(identity)
             output = _without_preamble(self._client.get_job_logs(identity))
             self._client.delete_job(identity)
-        if job.driver_exit_code is None:
-            raise ClusterError(f"{self.address} could not run see-tune {shlex.join(arguments)}: {job.message}; look at its log")
-        return output, job.driver_exit_code
+        return output, code
 
     def log(self, study: str) -> str:
         """All that the study's last job has printed."""
         with self._answering():
             return _without_preamble(self._client.get_job_logs(self._last_job(study)))
 
-    def follow(self, study: str, show: Callable[[str], None]) -> None:
-        """Show what the study's last job has printed and prints, until it ends."""
+    def follow(self, study: str, show: Callable[[str], None]) -> int:
+        """Show what the study's last job has printed and prints, until it ends; returns its exit code."""
 
         async def tail(identity: str) -> None:
             begun = False
@@ -160,7 +158,9 @@ class Cluster:
                 show(_without_preamble(text) if begun else "")
 
         with self._answering():
-            asyncio.run(tail(self._last_job(study)))
+            identity = self._last_job(study)
+            asyncio.run(tail(identity))
+            return self._exit_code(identity)
 
     def _start(self, entrypoint: str, identity: str | None = None, environment: Mapping[str, str] | None = None) -> str:
         """Start a job, as soon as the head can."""
@@ -175,6 +175,18 @@ class Cluster:
                 if _NO_AGENT not in str(error) or time.monotonic() > until:
                     raise
                 time.sleep(1)
+
+    def _exit_code(self, identity: str) -> int:
+        """What the job's command ended with, as soon as it has ended: 1 where a signal killed it."""
+        while (job := self._client.get_job_info(identity)).status not in _ENDED:
+            time.sleep(_POLL_S)
+        if job.status == "STOPPED":  # with Ray's own means; `see-tune stop` lets the driver end
+            return _INTERRUPTED
+        if job.driver_exit_code is None:
+            raise ClusterError(
+                f"{self.address} could not run job {identity}, {job.entrypoint}: {job.message}; look at its head's log"
+            )
+        return job.driver_exit_code if job.driver_exit_code >= 0 else _FAILED
 
     def _last_job(self, study: str) -> str:
         jobs = self._jobs_of(study)

@@ -74,17 +74,17 @@ def _submit_unfinished(address: str, home: Path | None) -> None:
 
 def logs(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A study that was submitted.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends, and end with its exit code.")] = False,
     address: JobsAddress = _LOCAL,
-) -> None:
+) -> int:
     """Print what a submitted study says."""
     from see_tune.cluster import Cluster
 
     cluster = Cluster(address)
     if follow:
-        cluster.follow(name, lambda text: print(text, end="", flush=True))
-    else:
-        print(cluster.log(name), end="")
+        return cluster.follow(name, lambda text: print(text, end="", flush=True))
+    print(cluster.log(name), end="")
+    return 0
 
 
 def work(home: HomeFolder = None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from see_tune.cli.app import main
 from see_tune.cluster import ORDER_VARIABLE, Cluster, Order, drop, keep, unfinished
 from see_tune.errors import ClusterError, StudyError
 from see_tune.home import Home
@@ -45,6 +48,7 @@ class Jobs:
     deleted: list[str] = field(default_factory=list)
     address: str = ""
     settling: int = 0  # submissions that are still answered with an error
+    exit_code: int | None = 2
 
     def fails(self, method: str, path: str) -> bool:
         self.settling -= (begins := method == "POST" and path == "/api/jobs/")
@@ -59,25 +63,28 @@ class Jobs:
             self.jobs[identity] = "SUCCEEDED"
             return {"job_id": identity, "submission_id": identity}
         if path == "/api/jobs/":
-            return [_details(identity, status) for identity, status in self.jobs.items()]
+            return [self.details(identity) for identity in self.jobs]
         identity, _, rest = path.removeprefix("/api/jobs/").partition("/")
         if method == "DELETE":
             self.deleted.append(identity)
             return {"deleted": True}
         if rest == "logs":
-            return {"logs": f"2026 INFO Runtime env is setting up.\nRunning entrypoint for job {identity}: x\ncars  done\n"}
-        return _details(identity, self.jobs[identity])
+            return {"logs": _log(identity)}
+        return self.details(identity)
+
+    def details(self, identity: str) -> dict[str, Any]:
+        return {
+            "type": "SUBMISSION",
+            "submission_id": identity,
+            "status": self.jobs[identity],
+            "entrypoint": "x",
+            "driver_exit_code": self.exit_code,
+            "message": "its supervisor died",
+        }
 
 
-def _details(identity: str, status: str) -> dict[str, Any]:
-    return {
-        "type": "SUBMISSION",
-        "submission_id": identity,
-        "status": status,
-        "entrypoint": "x",
-        "driver_exit_code": 2,
-        "message": "",
-    }
+def _log(identity: str) -> str:
+    return f"2026 INFO Runtime env is setting up.\nRunning entrypoint for job {identity}: x\ncars  done\n"
 
 
 @pytest.fixture
@@ -85,7 +92,27 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     api = Jobs()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _tail(self) -> None:
+            """The log as the one message of a WebSocket (short: its length is one byte), and its end."""
+            accepted = hashlib.sha1(f"{self.headers['Sec-WebSocket-Key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()).digest()
+            self.send_response(101)
+            for name, value in (
+                ("Upgrade", "websocket"),
+                ("Connection", "Upgrade"),
+                ("Sec-WebSocket-Accept", base64.b64encode(accepted).decode()),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            text = _log(self.path.split("/")[3]).encode()
+            self.wfile.write(bytes([0x81, len(text)]) + text + bytes([0x88, 2, 0x03, 0xE8]))
+            self.close_connection = True
+
         def _answer(self) -> None:
+            if self.path.endswith("/logs/tail"):
+                self._tail()
+                return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             refused = api.token is not None and self.headers.get("Authorization") != f"Bearer {api.token}"
             status, text = 403, b"Unauthorized"
@@ -146,6 +173,34 @@ def test_command_is_answered_with_its_own_words_and_exit_code_and_leaves_no_job(
 
     assert jobs.submitted[0]["entrypoint"] == "see-tune status 'my study'"
     assert jobs.deleted == ["raysubmit_1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "expected"),
+    [
+        ("SUCCEEDED", 0, 0),
+        ("FAILED", 1, 1),
+        ("FAILED", 2, 2),
+        ("FAILED", 130, 130),  # `see-tune stop`
+        ("FAILED", -9, 1),  # killed
+        ("STOPPED", None, 130),  # `ray job stop`
+    ],
+)
+def test_who_follows_a_study_ends_as_it_did(
+    jobs: Jobs, capsys: pytest.CaptureFixture[str], status: str, exit_code: int | None, expected: int
+) -> None:
+    jobs.jobs, jobs.exit_code = {"cars-1": "SUCCEEDED", "cars-2": status}, exit_code
+
+    assert main(["logs", "cars", "--follow", "--address", jobs.address]) == expected
+
+    assert capsys.readouterr().out == "cars  done\n"
+
+
+def test_job_that_ended_without_an_exit_code_is_an_error_in_rays_words(jobs: Jobs) -> None:
+    jobs.jobs, jobs.exit_code = {"cars-1": "FAILED"}, None
+
+    with pytest.raises(ClusterError, match=r"could not run job cars-1.*its supervisor died"):
+        Cluster(jobs.address).follow("cars", print)
 
 
 def test_study_that_was_never_submitted_has_no_log(jobs: Jobs) -> None:
