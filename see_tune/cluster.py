@@ -138,10 +138,11 @@ class Cluster:
         """Run ``see-tune ARGUMENTS`` on the head, and return what it printed and its exit code."""
         with self._answering():
             identity = self._start(shlex.join(["see-tune", *arguments]))
-            code = self._exit_code(identity)
+            job = self._ended(identity)
             output = _without_preamble(self._client.get_job_logs(identity))
-            self._client.delete_job(identity)
-        return output, code
+            if job.driver_info is None:  # of one that joined Ray, as doctor does, Ray would go on to list a nameless failure
+                self._client.delete_job(identity)
+        return output, self._exit_code(job)
 
     def log(self, study: str) -> str:
         """All that the study's last job has printed."""
@@ -160,7 +161,7 @@ class Cluster:
         with self._answering():
             identity = self._last_job(study)
             asyncio.run(tail(identity))
-            return self._exit_code(identity)
+            return self._exit_code(self._ended(identity))
 
     def _start(self, entrypoint: str, identity: str | None = None, environment: Mapping[str, str] | None = None) -> str:
         """Start a job, as soon as the head can."""
@@ -176,15 +177,19 @@ class Cluster:
                     raise
                 time.sleep(1)
 
-    def _exit_code(self, identity: str) -> int:
-        """What the job's command ended with, as soon as it has ended: 1 where a signal killed it."""
+    def _ended(self, identity: str) -> JobDetails:
+        """The job, as soon as it has ended."""
         while (job := self._client.get_job_info(identity)).status not in _ENDED:
             time.sleep(_POLL_S)
+        return job
+
+    def _exit_code(self, job: JobDetails) -> int:
+        """What the job's command ended with; 1 where a signal killed it."""
         if job.status == "STOPPED":  # with Ray's own means; `see-tune stop` lets the driver end
             return _INTERRUPTED
         if job.driver_exit_code is None:
             raise ClusterError(
-                f"{self.address} could not run job {identity}, {job.entrypoint}: {job.message}; look at its head's log"
+                f"{self.address} could not run {job.entrypoint} as job {job.submission_id}: {job.message}; look at its head's log"
             )
         return job.driver_exit_code if job.driver_exit_code >= 0 else _FAILED
 

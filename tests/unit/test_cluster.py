@@ -49,6 +49,7 @@ class Jobs:
     address: str = ""
     settling: int = 0  # submissions that are still answered with an error
     exit_code: int | None = 2
+    joined: bool = False  # the commands' drivers joined Ray
 
     def fails(self, method: str, path: str) -> bool:
         self.settling -= (begins := method == "POST" and path == "/api/jobs/")
@@ -80,6 +81,7 @@ class Jobs:
             "entrypoint": "x",
             "driver_exit_code": self.exit_code,
             "message": "its supervisor died",
+            "driver_info": {"id": "01000000", "node_ip_address": "192.0.2.1", "pid": "1"} if self.joined else None,
         }
 
 
@@ -175,6 +177,14 @@ def test_command_is_answered_with_its_own_words_and_exit_code_and_leaves_no_job(
     assert jobs.deleted == ["raysubmit_1"]
 
 
+def test_job_of_a_command_that_joined_ray_is_left_as_what_it_was(jobs: Jobs) -> None:
+    jobs.joined = True
+
+    assert Cluster(jobs.address).ask(["doctor"]) == ("cars  done\n", 2)
+
+    assert jobs.deleted == []  # Ray remembers the driver, and without its job calls it "Entrypoint not found", FAILED
+
+
 @pytest.mark.parametrize(
     ("status", "exit_code", "expected"),
     [
@@ -199,7 +209,7 @@ def test_who_follows_a_study_ends_as_it_did(
 def test_job_that_ended_without_an_exit_code_is_an_error_in_rays_words(jobs: Jobs) -> None:
     jobs.jobs, jobs.exit_code = {"cars-1": "FAILED"}, None
 
-    with pytest.raises(ClusterError, match=r"could not run job cars-1.*its supervisor died"):
+    with pytest.raises(ClusterError, match=r"could not run x as job cars-1: its supervisor died"):
         Cluster(jobs.address).follow("cars", print)
 
 

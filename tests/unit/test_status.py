@@ -122,6 +122,11 @@ def test_empty_home_says_how_to_begin(home: Home, capsys: pytest.CaptureFixture[
     assert "see-tune run search_spaces/glyphs.yaml" in capsys.readouterr().out
 
 
-def test_status_needs_no_engine(home: Home) -> None:
-    code = "import sys, see_tune.status; print({'torch', 'ray', 'mlflow'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+@pytest.mark.parametrize("command", [["status", "small"], ["list"]])
+def test_whoever_asks_how_a_study_stands_waits_for_no_engine(command: list[str], home: Home, ledgers: Ledgers) -> None:
+    code = (
+        "import sys; from see_tune.cli.app import main; main(sys.argv[1:]); "
+        "print('engines:', {'torch', 'timm', 'ray', 'mlflow'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, *command, "--home", str(home.root)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.endswith("\nengines: set()\n")
