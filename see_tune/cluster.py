@@ -16,13 +16,14 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import shlex
 import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ADDRESS = "http://127.0.0.1:8265"
 ORDER_VARIABLE = "SEE_TUNE_ORDER"
 
+_ANSWER = "Answer."  # how the ids of jobs that answer a question begin; a study's name has no capitals
 _PREAMBLE = "Running entrypoint for job "
 _POLL_S = 0.3
 _ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
@@ -137,11 +139,10 @@ class Cluster:
     def ask(self, arguments: Sequence[str]) -> tuple[str, int]:
         """Run ``see-tune ARGUMENTS`` on the head, and return what it printed and its exit code."""
         with self._answering():
-            identity = self._start(shlex.join(["see-tune", *arguments]))
+            identity = self._start(shlex.join(["see-tune", *arguments]), f"{_ANSWER}{secrets.token_hex(8)}")
             job = self._ended(identity)
             output = _without_preamble(self._client.get_job_logs(identity))
-            if job.driver_info is None:  # of one that joined Ray, as doctor does, Ray would go on to list a nameless failure
-                self._client.delete_job(identity)
+            self._forget_answers(before=job)
         return output, self._exit_code(job)
 
     def log(self, study: str) -> str:
@@ -163,7 +164,7 @@ class Cluster:
             asyncio.run(tail(identity))
             return self._exit_code(self._ended(identity))
 
-    def _start(self, entrypoint: str, identity: str | None = None, environment: Mapping[str, str] | None = None) -> str:
+    def _start(self, entrypoint: str, identity: str, environment: Mapping[str, str] | None = None) -> str:
         """Start a job, as soon as the head can."""
         until = time.monotonic() + _HEAD_SETTLES_S
         while True:
@@ -176,6 +177,15 @@ class Cluster:
                 if _NO_AGENT not in str(error) or time.monotonic() > until:
                     raise
                 time.sleep(1)
+
+    def _forget_answers(self, before: JobDetails) -> None:
+        """Delete the jobs of earlier questions. The last one's stays: Ray looks after a job once a second, and where one that
+        has just ended is gone it puts a nameless failure in its place."""
+        for job in self._client.list_jobs():
+            is_answer = (job.submission_id or "").startswith(_ANSWER) and job.status in _ENDED
+            if is_answer and (job.end_time or 0) < (before.start_time or 0):
+                with suppress(RuntimeError):  # someone else who asks did it meanwhile
+                    self._client.delete_job(job.submission_id)
 
     def _ended(self, identity: str) -> JobDetails:
         """The job, as soon as it has ended."""

@@ -49,7 +49,7 @@ class Jobs:
     address: str = ""
     settling: int = 0  # submissions that are still answered with an error
     exit_code: int | None = 2
-    joined: bool = False  # the commands' drivers joined Ray
+    times: dict[str, tuple[int, int]] = field(default_factory=dict)  # id -> start and end; (1, 2), and (50, 60) if submitted here
 
     def fails(self, method: str, path: str) -> bool:
         self.settling -= (begins := method == "POST" and path == "/api/jobs/")
@@ -60,8 +60,8 @@ class Jobs:
             return {"version": "4", "ray_version": "2.60.0", "ray_commit": ""}
         if path == "/api/jobs/" and method == "POST":
             self.submitted.append(json.loads(body))
-            identity = self.submitted[-1].get("submission_id") or "raysubmit_1"
-            self.jobs[identity] = "SUCCEEDED"
+            identity = self.submitted[-1]["submission_id"]
+            self.jobs[identity], self.times[identity] = "SUCCEEDED", (50, 60)
             return {"job_id": identity, "submission_id": identity}
         if path == "/api/jobs/":
             return [self.details(identity) for identity in self.jobs]
@@ -81,7 +81,8 @@ class Jobs:
             "entrypoint": "x",
             "driver_exit_code": self.exit_code,
             "message": "its supervisor died",
-            "driver_info": {"id": "01000000", "node_ip_address": "192.0.2.1", "pid": "1"} if self.joined else None,
+            "start_time": self.times.get(identity, (1, 2))[0],
+            "end_time": self.times.get(identity, (1, 2))[1],
         }
 
 
@@ -170,19 +171,20 @@ def test_study_whose_job_is_alive_is_not_submitted_again(jobs: Jobs, status: str
     assert jobs.submitted == []
 
 
-def test_command_is_answered_with_its_own_words_and_exit_code_and_leaves_no_job(jobs: Jobs) -> None:
+def test_command_is_answered_with_its_own_words_and_exit_code(jobs: Jobs) -> None:
     assert Cluster(jobs.address).ask(["status", "my study"]) == ("cars  done\n", 2)
 
     assert jobs.submitted[0]["entrypoint"] == "see-tune status 'my study'"
-    assert jobs.deleted == ["raysubmit_1"]
 
 
-def test_job_of_a_command_that_joined_ray_is_left_as_what_it_was(jobs: Jobs) -> None:
-    jobs.joined = True
+def test_answer_is_forgotten_with_a_later_one_and_nothing_else_is(jobs: Jobs) -> None:
+    jobs.jobs = {"Answer.1": "SUCCEEDED", "Answer.2": "RUNNING", "answer-1": "SUCCEEDED", "raysubmit_1": "FAILED"}
+    jobs.times |= {"Answer.3": (60, 70)}  # ended after the one that is asked now has begun: Ray may not know it yet
+    jobs.jobs["Answer.3"] = "FAILED"
 
-    assert Cluster(jobs.address).ask(["doctor"]) == ("cars  done\n", 2)
+    Cluster(jobs.address).ask(["status", "cars"])
 
-    assert jobs.deleted == []  # Ray remembers the driver, and without its job calls it "Entrypoint not found", FAILED
+    assert jobs.deleted == ["Answer.1"]
 
 
 @pytest.mark.parametrize(
