@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(UP_S + 300))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -49,7 +49,7 @@ class Stack:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.project = "see-tune-test"
-        self.jobs_port, self.mlflow_port = _free_port(), _free_port()
+        self.jobs_port, self.mlflow_port = free_port(), free_port()
         self.address = f"http://127.0.0.1:{self.jobs_port}"
         self.mlflow = f"http://127.0.0.1:{self.mlflow_port}"
         self.secrets = folder / "docker" / "secrets"

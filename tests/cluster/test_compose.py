@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-COMPOSE_FILES = {
-    "docker-compose.yml": {},
-    "docker/compose.gpu.yml": {},
-    "docker/compose.hosts.yml": {"SEE_TUNE_ADDRESS": "192.0.2.1"},
-    "docker/compose.tls.yml": {"SEE_TUNE_TLS_HOST": "cluster.example"},
+TOP, WORKER = "docker-compose.yml", "docker/compose.worker.yml"
+JOINS = {
+    "SEE_TUNE_HEAD": "192.0.2.1:6379",
+    "SEE_TUNE_ADDRESS": "192.0.2.2",
+    "SEE_TUNE_STUDIES": "/studies",
+    "SEE_TUNE_DATA": "/data",
+}
+COMPOSE_FILES: dict[tuple[str, ...], dict[str, str]] = {
+    (TOP,): {},
+    (TOP, "docker/compose.gpu.yml"): {},
+    (TOP, "docker/compose.hosts.yml"): {"SEE_TUNE_ADDRESS": "192.0.2.1"},
+    (TOP, "docker/compose.tls.yml"): {"SEE_TUNE_TLS_HOST": "cluster.example"},
+    (WORKER,): JOINS,
+    (WORKER, "docker/compose.worker-gpu.yml"): JOINS,
 }
 INNER_PORTS = (5000, 5432, 6379, 8265, 10001, 52365)
 SERVICES = ("head-1", "worker-1", "worker-2", "mlflow-1", "postgres-1")
@@ -38,13 +47,17 @@ def answer(url: str, headers: dict[str, str] | None = None) -> int:
 
 
 def test_every_compose_file_is_clean(stack: Stack) -> None:
-    for file, more in COMPOSE_FILES.items():
-        files = ["--file", "docker-compose.yml", *(["--file", file] if file != "docker-compose.yml" else [])]
-        command = ["docker", "compose", *files, "config", "--quiet"]
+    for files, settings in COMPOSE_FILES.items():  # named and set as in .env, where a user writes them
+        environment = {**stack.environment, **settings, "COMPOSE_FILE": ":".join(files)}
         done = subprocess.run(
-            command, cwd=stack.folder, env={**stack.environment, **more}, capture_output=True, text=True, check=False
+            ["docker", "compose", "config", "--quiet"],
+            cwd=stack.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert (done.returncode, done.stderr) == (0, ""), file
+        assert (done.returncode, done.stderr) == (0, ""), files
 
 
 def test_cluster_without_secrets_is_refused_before_anything_is_built(stack: Stack) -> None:
