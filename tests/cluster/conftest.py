@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(UP_S + 300))
 
 
-def free_port() -> int:
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -44,12 +44,18 @@ def listening_ports() -> dict[str, int]:
 
 
 class Stack:
-    """`docker compose` over a copy of this tree."""
+    """`docker compose` over a copy of this tree, on one host."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.project = "see-tune-test"
-        self.jobs_port, self.mlflow_port = free_port(), free_port()
+    def __init__(self, folder: Path, project: str) -> None:
+        for name in (*BUILT_FROM, "README.md", "LICENSE"):
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("secrets", "__pycache__"))
+            else:
+                shutil.copy2(source, folder / name)
+        (folder / "data").mkdir()
+        self.folder, self.project = folder, project
+        self.jobs_port, self.mlflow_port = _free_port(), _free_port()
         self.address = f"http://127.0.0.1:{self.jobs_port}"
         self.mlflow = f"http://127.0.0.1:{self.mlflow_port}"
         self.secrets = folder / "docker" / "secrets"
@@ -161,15 +167,7 @@ def engine() -> None:
 @pytest.fixture(scope="session")
 def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Two workers of one core, up and healthy."""
-    folder = tmp_path_factory.mktemp("stack")
-    for name in (*BUILT_FROM, "README.md", "LICENSE"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("secrets", "__pycache__"))
-        else:
-            shutil.copy2(source, folder / name)
-    (folder / "data").mkdir()
-    stack = Stack(folder)
+    stack = Stack(tmp_path_factory.mktemp("stack"), "see-tune-test")
     stack.run("docker/make-secrets")
     try:
         stack.compose("up", "--detach", "--build", "--wait", "--scale", "worker=2", timeout_s=UP_S)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 TOP, WORKER = "docker-compose.yml", "docker/compose.worker.yml"
 JOINS = {
+    "SEE_TUNE_UID": "1000",
     "SEE_TUNE_HEAD": "192.0.2.1:6379",
     "SEE_TUNE_ADDRESS": "192.0.2.2",
     "SEE_TUNE_STUDIES": "/studies",
@@ -47,7 +48,7 @@ def answer(url: str, headers: dict[str, str] | None = None) -> int:
 
 
 def test_every_compose_file_is_clean(stack: Stack) -> None:
-    for files, settings in COMPOSE_FILES.items():  # named and set as in .env, where a user writes them
+    for files, settings in COMPOSE_FILES.items():
         environment = {**stack.environment, **settings, "COMPOSE_FILE": ":".join(files)}
         done = subprocess.run(
             ["docker", "compose", "config", "--quiet"],

@@ -6,103 +6,109 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import free_port, listening_ports
+from tests.cluster.conftest import Stack, listening_ports
 
-if TYPE_CHECKING:
-    from tests.cluster.conftest import Stack
-
-NAME = "see-tune-test-hosts"
-FIRST = {"COMPOSE_PROJECT_NAME": NAME, "COMPOSE_FILE": "docker-compose.yml:docker/compose.hosts.yml"}
-SECOND = {"COMPOSE_PROJECT_NAME": f"{NAME}-second", "COMPOSE_FILE": "docker/compose.worker.yml:second.yml"}
+NAME = "see-tune-test-host"
 FIXED_PORTS = {5432, 6379, 8265}
 ADDRESS = "http://127.0.0.1:8265"
 SMALL = ("train.epochs=3", "validation.rerank_top=0", "final=none", "pruner.name=none", "resources.cpus=1")
 
 
 @dataclass(frozen=True)
-class Hosts:
-    """first, second: their addresses; the folder of the studies is shared, as by a network file system."""
+class Host:
+    """A checkout of its own; address: what the other host reaches it by."""
 
     stack: Stack
-    first: str
-    second: str
-    mlflow_port: int = field(default_factory=free_port)
+    address: str
 
-    def compose(self, settings: dict[str, str], *arguments: str, check: bool = True) -> str:
-        """`docker compose` on one of the hosts."""
-        own = {"SEE_TUNE_ADDRESS": self.first if settings is FIRST else self.second, "SEE_TUNE_HEAD": f"{self.first}:6379"}
-        own["SEE_TUNE_MLFLOW_PORT"] = str(self.mlflow_port)  # another MLflow has the stack's
-        shared = {"SEE_TUNE_STUDIES": str(self.stack.folder / "shared"), "SEE_TUNE_DATA": str(self.stack.folder / "data")}
-        done = subprocess.run(
-            ["docker", "compose", *arguments],
-            cwd=self.stack.folder,
-            env={**self.stack.environment, **settings, **own, **shared},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    def set_up(self, files: str, shared: Path, **more: str) -> None:
+        """Write .env as the head of the compose file says."""
+        settings = {
+            "COMPOSE_FILE": files,
+            "SEE_TUNE_UID": "1000",
+            "SEE_TUNE_ADDRESS": self.address,
+            "SEE_TUNE_STUDIES": str(shared),
+            "SEE_TUNE_DATA": str(self.stack.folder / "data"),
+            **more,
+        }
+        (self.stack.folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
 @pytest.fixture(scope="module")
-def hosts(stack: Stack) -> Iterator[Hosts]:
-    """A head on the first host, which works on nothing itself, and a worker on the second."""
+def hosts(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host]]:
+    """A head on the first host, which works on nothing itself, and a worker on the second; they share a folder."""
     if taken := FIXED_PORTS & set(listening_ports().values()):
         pytest.skip(f"the first of several hosts listens on fixed ports, of which others here have {sorted(taken)}")
-    shared = stack.folder / "shared"
-    shared.mkdir()
+    shared = tmp_path_factory.mktemp("shared")
     os.chown(shared, 1000, 1000)
-    (stack.folder / "second.yml").write_text(f"services: {{worker: {{network_mode: 'container:{NAME}'}}}}\n")
-    inspect = ("docker", "inspect", "--format")
     with ExitStack() as after:
         stack.run("docker", "network", "create", NAME)
         after.callback(stack.run, "docker", "network", "rm", NAME, check=False)
-        host = ("--name", NAME, "--hostname", "second", "--network", NAME, "--entrypoint", "sleep")
-        stack.run("docker", "run", "--detach", "--init", *host, "see-tune:test", "infinity")
+        machine = ("--name", NAME, "--hostname", "second", "--network", NAME, "--entrypoint", "sleep")
+        stack.run("docker", "run", "--detach", "--init", *machine, "see-tune:test", "infinity")
         after.callback(stack.run, "docker", "rm", "--force", "--volumes", NAME, check=False)
-        first = stack.run("docker", "network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", NAME).strip()
-        second = stack.run(*inspect, f'{{{{(index .NetworkSettings.Networks "{NAME}").IPAddress}}}}', NAME).strip()
-        hosts = Hosts(stack, first, second)
-        for settings, workers in ((FIRST, "0"), (SECOND, "1")):
-            after.callback(hosts.compose, settings, "down", "--volumes", "--timeout", "5", check=False)
-            hosts.compose(settings, "up", "--detach", "--wait", "--scale", f"worker={workers}")
-        yield hosts
+        network = f'(index .NetworkSettings.Networks "{NAME}")'
+        addresses = stack.run("docker", "inspect", "--format", f"{{{{{network}.Gateway}}}} {{{{{network}.IPAddress}}}}", NAME)
+        first, second = (
+            Host(Stack(tmp_path_factory.mktemp(which), f"{NAME}-{which}"), address)
+            for which, address in zip(("first", "second"), addresses.split(), strict=True)
+        )
+
+        first.set_up("docker-compose.yml:docker/compose.hosts.yml", shared)
+        first.stack.run("docker/make-secrets")
+        after.callback(first.stack.compose, "down", "--volumes", "--timeout", "5", check=False)
+        first.stack.compose("up", "--detach", "--wait", "--scale", "worker=0", timeout_s=300)
+
+        second.set_up("docker/compose.worker.yml:second.yml", shared, SEE_TUNE_HEAD=f"{first.address}:6379")
+        (second.stack.folder / "second.yml").write_text(f"services: {{worker: {{network_mode: 'container:{NAME}'}}}}\n")
+        second.stack.secrets.mkdir()
+        shutil.copy2(first.stack.secrets / "ray_token", second.stack.secrets)
+        os.chown(second.stack.secrets / "ray_token", 1000, 1000)
+        after.callback(second.stack.compose, "down", "--volumes", "--timeout", "5", check=False)
+        second.stack.compose("up", "--detach", "--wait", timeout_s=300)
+        yield first, second
 
 
-def test_worker_of_a_second_host_trains_what_the_first_is_given(hosts: Hosts) -> None:
+def test_worker_of_a_second_host_trains_what_the_first_is_given(hosts: tuple[Host, Host]) -> None:
+    first, second = hosts
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    submitted = hosts.stack.see_tune("submit", "search_spaces/glyphs.yaml", "--trials", "2", *settings, "--address", ADDRESS)
-    followed = hosts.stack.see_tune("logs", "glyphs", "--follow", "--address", ADDRESS, timeout_s=240)
+    submitted = first.stack.see_tune("submit", "search_spaces/glyphs.yaml", "--trials", "2", *settings, "--address", ADDRESS)
+    followed = first.stack.see_tune("logs", "glyphs", "--follow", "--address", ADDRESS, timeout_s=240)
 
     assert submitted.returncode == 0, submitted.stderr
     assert followed.returncode == 0, followed.stdout + followed.stderr
-    summary = json.loads((hosts.stack.folder / "shared" / "studies" / "glyphs" / "summary.json").read_text())
+    summary = first.stack.summary("glyphs")
     assert (summary["status"], summary["complete"], summary["failed"]) == ("done", 2, 0)
-    # The only node with cores to train on is the second host's, under the address that it gave.
+    # The only node with a core to train on is the second host's, under the address that it gave.
     code = "import json, ray; ray.init('auto', log_to_driver=False, logging_level='ERROR'); print(json.dumps(ray.nodes()))"
-    nodes = json.loads(hosts.compose(FIRST, "exec", "--no-TTY", "head", "python", "-c", code))
-    assert {node["NodeManagerAddress"]: node["Resources"].get("CPU", 0) for node in nodes} == {hosts.first: 0, hosts.second: 1}
+    nodes = json.loads(first.stack.in_service("head", "python", "-c", code))
+    assert {node["NodeManagerAddress"]: node["Resources"].get("CPU", 0) for node in nodes} == {
+        first.address: 0,
+        second.address: 1,
+    }
 
 
-def test_another_host_without_the_token_reaches_nothing_that_takes_commands(hosts: Hosts) -> None:
-    code = f"import ray; ray.init('{hosts.first}:6379', log_to_driver=False); print('in', ray.cluster_resources())"
-    host = ["docker", "run", "--rm", "--network", f"container:{NAME}", "--env", "RAY_AUTH_MODE=token"]
-    python = ["see-tune:test", "timeout", "60", "python", "-c"]
-    done = subprocess.run(
-        [*host, "--env", "RAY_AUTH_TOKEN=wrong", *python, code], capture_output=True, text=True, timeout=120, check=False
+def test_another_host_without_the_token_reaches_nothing_that_takes_commands(hosts: tuple[Host, Host]) -> None:
+    first = hosts[0].address
+    ports = (6379, 5432, 8265, hosts[0].stack.mlflow_port)
+    there = ["docker", "run", "--rm", "--network", f"container:{NAME}", "--env", "RAY_AUTH_MODE=token"]
+    python = ["--env", "RAY_AUTH_TOKEN=wrong", "see-tune:test", "timeout", "60", "python", "-c"]
+    join = f"import ray; ray.init('{first}:6379', log_to_driver=False); print('in', ray.cluster_resources())"
+    knock = f"import socket; print([p for p in {ports} if socket.socket().connect_ex(('{first}', p)) == 0])"
+
+    joined, knocked = (
+        subprocess.run([*there, *python, code], capture_output=True, text=True, timeout=120, check=False)
+        for code in (join, knock)
     )
-    assert "InvalidAuthToken" in done.stderr and "in {" not in done.stdout
 
-    knock = f"import socket; print([p for p in (5000, 5432, 8265) if socket.socket().connect_ex(('{hosts.first}', p)) == 0])"
-    done = subprocess.run([*host, *python, knock], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == "[]\n", done.stderr
+    assert "InvalidAuthToken" in joined.stderr and "in {" not in joined.stdout
+    assert knocked.stdout == "[6379]\n", knocked.stderr
