@@ -18,7 +18,7 @@ import pytest
 from tests.cluster.conftest import Stack, listening_ports
 
 NAME = "see-tune-test-host"
-FIXED_PORTS = {5432, 6379, 8265}
+FIXED_PORTS = {5432, 6379, 8265, 52366}
 ADDRESS = "http://127.0.0.1:8265"
 SMALL = ("train.epochs=3", "validation.rerank_top=0", "final=none", "pruner.name=none", "resources.cpus=1")
 
