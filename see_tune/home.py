@@ -155,11 +155,13 @@ def find_home(flag: Path | None = None) -> Home:
             f"the home folder {root} has {' '.join(wrong)} in its path, which means something else in the address of its "
             f"databases; choose another with --home DIR or SEE_TUNE_HOME"
         )
-    home = Home(root)
-    # Optuna's figures import matplotlib, which keeps its list of fonts in the user's own folder and says so, unless told another.
-    os.environ.setdefault("MPLCONFIGDIR", str(home.cache / "matplotlib"))
+    return Home(root)
+
+
+def settle_matplotlib(cache: Path) -> None:
+    """Before it is imported: it keeps a folder in the user's own home, and says so, unless it is told of another."""
+    os.environ.setdefault("MPLCONFIGDIR", str(cache / "matplotlib"))
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-    return home
 
 
 def dataset_places(name: str, root: str | Path | None = None) -> tuple[Path, ...]:

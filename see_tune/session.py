@@ -396,8 +396,8 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
         if not desk.stopping:
             desk.stopping = True
             watcher.note("stopping: running trials go back into the queue. Ctrl-C once more: at once")
-        elif signum == signal.SIGINT:
-            raise KeyboardInterrupt
+        elif signum == signal.SIGINT and callable(interrupt := before[signal.SIGINT]):
+            interrupt(signum, frame)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -96,7 +96,12 @@ def run_loaded(
     if address is None:
         (here,) = _this_machine()
         with Engine(cpus=here.cpus, gpus=here.gpus) as engine:
-            return _run_on((here,), engine, loaded, home, until, watcher, extend=extend)
+            try:
+                return _run_on((here,), engine, loaded, home, until, watcher, extend=extend)
+            except KeyboardInterrupt:
+                if engine.starting:
+                    watcher.note("stopping, when Ray has ended its start. Ctrl-C once more: at once")
+                raise
     with join_cluster(address):
         nodes = wait_for_nodes(_NODES_S)
         return _run_on(nodes, None, loaded, home, until, watcher, extend=extend)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -35,6 +36,7 @@ from see_tune.cli import (
 from see_tune.errors import SeeTuneError
 
 _INTERRUPTED = 130
+_AGAIN_S = 0.05
 
 app = typer.Typer(
     name="see-tune",
@@ -96,8 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"see-tune: {error}", file=sys.stderr)
         return error.exit_code
     if code == _INTERRUPTED:  # a command's own, or what typer makes of Ctrl-C
-        print("see-tune: interrupted; the same command continues", file=sys.stderr)
+        _say_interrupted()
     return code if isinstance(code, int) else 0
+
+
+def _say_interrupted() -> None:
+    print("see-tune: interrupted; the same command continues", file=sys.stderr)
 
 
 _VALID = {
@@ -123,8 +129,16 @@ def _in_words(error: TyperException) -> str:
 
 def run_from_shell() -> None:
     """The console script."""
+    # torch makes its compiler's cache when it is imported, used or not, in a folder of its own below this one.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
     _interrupt_on_signals()
-    sys.exit(main())
+    try:
+        code = main()
+    except KeyboardInterrupt:  # Ctrl-C once more, while the first was being answered
+        _say_interrupted()
+        code = _INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's own end is not to be interrupted
+    sys.exit(code)
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -132,13 +146,26 @@ class _Interrupted(KeyboardInterrupt):
     by SIGINT although it was caught."""
 
 
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: what is raised there may come out as another exception (Python makes a RuntimeError
+    of whatever `__set_name__` raises), or reach C++ that calls Python, and abort the process."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _interrupt_on_signals() -> None:
     """Ctrl-C, SIGTERM and, where it is not ignored (nohup), SIGHUP interrupt a command; `run` stops its study in its own way."""
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
 
-    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    def interrupt(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
-        raise _Interrupted
+        if not _is_importing(frame):
+            raise _Interrupted
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
 
     def hang_up(signum: int, frame: FrameType | None) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)

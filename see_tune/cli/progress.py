@@ -12,7 +12,7 @@ from rich.text import Text
 
 from see_tune.cli.show import duration
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import percent
+from see_tune.report.numbers import device_hours, percent
 from see_tune.report.summary import describe_values
 from see_tune.results import TrialResult
 from see_tune.search.board import Best, Board, RunningTrial, Snapshot, Watcher
@@ -101,7 +101,7 @@ def panel_lines(head: str, now: Snapshot) -> list[str]:
         head,
         f"{now.phase:<8} {now.finished}/{now.total}  pruned {now.pruned}  failed {now.failed}   "
         f"{duration(now.spent_s)} spent  {left}",
-        f"then     {now.plan}   {now.device_s / 3600:.2g} device-hours so far",
+        f"then     {now.plan}   {device_hours(now.device_s / 3600)} so far",
         f"best     {best_text(now.best, now.off)}",
     ]
     if now.running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import baseline_ahead, gain_range, gain_verdict, looked_at, percent, with_spread
+from see_tune.report.numbers import baseline_ahead, device_hours, gain_range, gain_verdict, looked_at, percent, with_spread
 from see_tune.report.summary import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 from see_tune.wording import counted
@@ -49,7 +49,7 @@ def result_lines(result: StudyResult) -> list[str]:
 def answer_lines(result: StudyResult) -> list[str]:
     """What was found, without where it lies; recalls in percent, one decimal."""
     lines = [
-        f"{result.status} {duration(result.wall_s)}, {result.device_hours:.2g} device-hours   "
+        f"{result.status} {duration(result.wall_s)}, {device_hours(result.device_hours)}   "
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
     ]
     lines += [f"  {lineage} failed: {cause}" for lineage, cause in result.failures.items()]

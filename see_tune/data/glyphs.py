@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import unicodedata
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from see_tune.data.table import TEST, TRAIN, ImageTable
 from see_tune.errors import DatasetError
+from see_tune.home import settle_matplotlib
 
 LAYOUTS = ("none: the images are rendered from matplotlib's typefaces and kept in the cache folder",)
 SIDE = 32
@@ -74,8 +74,7 @@ def _rendered(cache: Path) -> Path:
 
 
 def _faces(cache: Path) -> list[Path]:
-    # It makes a folder of its own in the user's home where it is not told another.
-    os.environ.setdefault("MPLCONFIGDIR", str(cache / "matplotlib"))
+    settle_matplotlib(cache)
     import matplotlib
 
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"

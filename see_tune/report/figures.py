@@ -12,6 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from see_tune.home import settle_matplotlib
 from see_tune.report.importance import as_optuna_study
 from see_tune.report.numbers import setting
 from see_tune.report.record import StudyRecord
@@ -84,7 +85,8 @@ def draw_parallel(record: StudyRecord, title: str) -> Any:
     """Optuna's parallel coordinates of the complete trials; None for fewer than two of them, or of searched keys."""
     if len(record.complete) < 2 or len({name for row in record.complete for name in row.values}) < 2:
         return None
-    from optuna.visualization import plot_parallel_coordinate  # imports matplotlib, which find_home gives its folder first
+    settle_matplotlib(record.folder.home.cache)
+    from optuna.visualization import plot_parallel_coordinate  # imports matplotlib
 
     figure = plot_parallel_coordinate(as_optuna_study(record.complete, record.loaded.space), target_name=title)
     figure.update_layout(title=None)

@@ -70,6 +70,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def device_hours(hours: float) -> str:
+    """``0.013 device-hours``, ``41.2 device-hours``"""
+    return f"{hours:.{1 if hours >= 1 else 3}f} device-hours"
+
+
 def looked_at(looks: Looks) -> str:
     """``looked at 12 times by 2 studies, once by hand``"""
     found = [f"{_times(looks.times)} by {counted(looks.studies, 'study')}"] if looks.times else []

@@ -17,6 +17,7 @@ from see_tune.report.figures import draw_curves, draw_history, draw_importances,
 from see_tune.report.importance import importances, in_words
 from see_tune.report.numbers import (
     baseline_ahead,
+    device_hours,
     duration,
     gain_range,
     gain_verdict,
@@ -95,7 +96,7 @@ def _five_lines(record: StudyRecord) -> Iterator[str]:
     yield f"What: {spec.dataset.name}, {backbone}, {spec.loss.name} {see} SEE; searched: {searched}."
     yield (
         f"State: {record.state}. {result.trials} of {spec.budget.trials} trials: {result.complete} complete, "
-        f"{result.pruned} pruned, {result.failed} failed; {duration(result.wall_s)}, {result.device_hours:.2g} device-hours."
+        f"{result.pruned} pruned, {result.failed} failed; {duration(result.wall_s)}, {device_hours(result.device_hours)}."
     )
     yield f"Chosen: {_chosen(record)}"
     yield f"Test: {_tested(record)}"

@@ -143,8 +143,9 @@ class Board(DeskListener):
         self.failed += result.status == "failed"
         if result.epochs:
             self._search_epochs.append(result.epochs[-1].epoch * (self.plan.members if result.status == "complete" else 1))
-        if result.status == "complete" and value is not None and (self.best is None or value > self.best.value):
-            self.best = Best(row.lineage, value, row.values)
+        if result.status == "complete" and value is not None:
+            found = Best(row.lineage, value, row.values)
+            self.best = min(found, self.best or found, key=lambda best: (-best.value, best.lineage))
 
     def snapshot(self) -> Snapshot:
         with self._lock:

@@ -228,8 +228,11 @@ class Ledger:
         return self._keys[trial.number]
 
     def enqueue(self, values: Mapping[str, Value]) -> None:
-        """A point to be tried before anything is sampled; one that the ledger holds already is left alone."""
-        self._study.enqueue_trial(dict(values), skip_if_exists=True)
+        """A point to be tried before anything is sampled; one that the ledger has a row for already is left alone."""
+        rows = [trial for trial in self._study.get_trials(deepcopy=False) if _KNOWN not in trial.user_attrs]
+        held = {point_key(trial.system_attrs.get("fixed_params", trial.params)) for trial in rows}
+        if point_key(values) not in held:
+            self._study.enqueue_trial(dict(values))
 
     def plan(self, lineage: str, plan: Mapping[str, Any]) -> None:
         """Enqueue a planned row, unless the ledger holds its lineage already (waiting, running or finished)."""

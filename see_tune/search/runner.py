@@ -55,6 +55,7 @@ class Engine:
         self._gpus = gpus
         self._started, self._over = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
+        self._folder: Path | None = None
         self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
 
     def __enter__(self) -> Engine:
@@ -70,16 +71,29 @@ class Engine:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def starting(self) -> bool:
+        """Whether Ray is not there yet; its start cannot be cut short."""
+        return not self._started.is_set()
+
     def end(self) -> None:
-        """Until Ray is gone; again, it does nothing."""
+        """Until Ray is gone; again, it does nothing. Interrupted, it ends Ray's processes as they are."""
         self._over.set()
-        self._thread.join()
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            for pid in _below(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     def _live(self) -> None:
         try:
-            with engine_folder() as folder:
+            with engine_folder() as self._folder:
                 try:
-                    self._start(folder)
+                    self._start(self._folder)
                     self._started.set()
                     self._over.wait()
                 finally:
@@ -97,7 +111,7 @@ class Engine:
                 num_gpus=self._gpus,
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level=logging.ERROR,
+                logging_level=logging.CRITICAL,  # what keeps it from starting is raised
                 object_store_memory=128 * 2**20,  # paths travel, never data
                 _node_ip_address="127.0.0.1",
                 _temp_dir=str(folder),
@@ -232,14 +246,16 @@ def log_to(log_file: Path) -> Iterator[None]:
     handler = logging.FileHandler(log_file, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "ray.data")]
-    before = [(logger.handlers, logger.propagate) for logger in loggers]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
         handler.close()
 
 

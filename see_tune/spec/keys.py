@@ -7,7 +7,7 @@ messages, in the editor schema and to the search at once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -121,13 +121,16 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"see": {"lambda": 0.2, "pace": {"ramp": 1.0}}})
     {'see.lambda': 0.2, 'see.pace.ramp': 1.0}
     """
-    found: dict[str, Any] = {}
+    return dict(leaves(values, prefix))
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted name; a name comes twice where it is written both ways."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = value
-    return found
+            yield prefix + name, value
 
 
 def nearest(word: str, valid: Iterable[str], prefix: str = "") -> str:

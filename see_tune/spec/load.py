@@ -173,6 +173,8 @@ def _without_entry_form(location: tuple[str | int, ...]) -> tuple[str | int, ...
 def _unknown(path: KeyPath) -> str:
     *block, last = path
     prefix, valid = f"{dotted(tuple(block))}." if block else "", _siblings(tuple(block))
+    if last in valid:
+        return "does not go with what stands beside it; valid: one of int, float and choice, log or step with the first two"
     near = keys.nearest(str(last), valid, prefix) or keys.nearest(str(last), keys.schemas()) or "."
     return f"unknown key{near} valid: {', '.join(valid)}"
 

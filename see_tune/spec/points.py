@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,9 +56,10 @@ def start_points(spec: StudySpec, space: Space, findings: Findings) -> tuple[Poi
     """The points of `start_with`, dotted; what a point leaves out is the sampler's."""
     found: list[Point] = []
     for index, raw in enumerate(spec.start_with):
-        flat = keys.flat(raw)
+        flat, reader = keys.flat(raw), _Reader(index, spec, space, findings)
+        reader.refuse_repeated(raw)
         if "see.enabled" in spec.search or not _is_baseline(flat):
-            point = _Reader(index, spec, space, findings).read(flat)
+            point = reader.read(flat)
             found += [point] if point else []
     return tuple(found)
 
@@ -85,6 +87,11 @@ class _Reader:
                 if value is not None and self._check_active(parameter, point):
                     point[name] = value
         return point
+
+    def refuse_repeated(self, raw: Mapping[str, Any]) -> None:
+        for name, times in Counter(name for name, _ in keys.leaves(raw)).items():
+            if times > 1:
+                self._refuse(name, "is stated twice, nested and dotted; drop one of the two")
 
     def _value(self, parameter: Parameter, raw: Any) -> Value | None:
         value = as_field(self.trial, parameter.name, raw)

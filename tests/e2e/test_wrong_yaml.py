@@ -133,7 +133,7 @@ TABLE = [
         "a bare range", "see.n_aug: [1, 64]", "see.n_aug", "valid: {int: [low, high]}, {float: [low, high]} or {choice: [a, b]}"
     ),
     search("a misspelt form", "see.n_aug: {itn: [1, 64]}", "see.n_aug", "valid: {int: [low, high]}"),
-    search("two forms", "see.n_aug: {int: [1, 64], choice: [1]}", "see.n_aug.choice", "unknown key"),
+    search("two forms", "see.n_aug: {int: [1, 64], choice: [1]}", "see.n_aug.choice", "does not go with what stands beside it"),
     search("three ends", "see.n_aug: {int: [1, 2, 3]}", "see.n_aug.int", "found the list [1, 2, 3]; valid: [low, high]"),
     search(
         "a misspelt option", "see.n_aug:\n    int: [1, 4]\n    lgo: true", "see.n_aug.lgo", "unknown key; did you mean", line=6
@@ -180,6 +180,9 @@ TABLE = [
         "a first point misspelt", "start_with:\n- see: {n_agu: 4}", "start_with[0].see.n_agu", "did you mean see.n_aug?", line=5
     ),
     after("a first point that is not searched", "start_with: [{see.lambda: 1}]", "start_with[0].see.lambda", "is not searched"),
+    after(
+        "a first point stated twice", "start_with: [{see: {n_aug: 4}, see.n_aug: 5}]", "start_with[0].see.n_aug", "stated twice"
+    ),
     after("an empty first point", "start_with: [{}]", "start_with[0]", "names no value"),
     after("a first point that is no block", "start_with: [8]", "start_with[0]", "found the number 8; valid: a block of keys"),
     # The sampler

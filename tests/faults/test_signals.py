@@ -120,6 +120,56 @@ def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, proces
         assert list(folder.glob("tmp/see-tune-ray-*")) == []
 
 
+def test_signal_inside_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    """Raised there it comes out as a RuntimeError of `__set_name__`, or aborts C++ that calls Python."""
+    (tmp_path / "slow.py").write_text(
+        "import os, signal, time\n"
+        "class Descriptor:\n"
+        "    def __set_name__(self, owner, name):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(0.2)\n"
+        "class Holder:\n"
+        "    held = Descriptor()\n"
+        "imported = True\n"
+    )
+    driver = (
+        "import sys\n"
+        "from see_tune.cli import app\n"
+        "def main():\n"
+        "    import slow\n"
+        "    print(slow.imported, flush=True)\n"
+        "    import time; time.sleep(60)\n"
+        "app.main = main\n"
+        "app.run_from_shell()\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-c", driver],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "True\n", CONTINUES)
+
+
+def test_ctrl_c_twice_while_ray_starts_ends_at_once_and_leaves_nothing(
+    folder: Path, processes_below: Callable[[int], list[int]]
+) -> None:
+    with in_a_group(folder) as starting:
+        starting.wait_until(starting.ray_starts)
+        for _ in range(2):
+            os.killpg(starting.process.pid, signal.SIGINT)
+            time.sleep(1)
+        below = processes_below(starting.process.pid)
+        _, errors = starting.process.communicate(timeout=60)
+        assert starting.process.returncode == 130
+        assert errors == CONTINUES
+        assert [pid for pid in below if Path(f"/proc/{pid}/exe").exists()] == []
+        assert list(folder.glob("tmp/*")) == []
+
+
 def test_closed_terminal_stops_a_study(folder: Path, processes_below: Callable[[int], list[int]]) -> None:
     ours, its = pty.openpty()
     driver = Driver(folder, start_new_session=True, stdin=its, stdout=its, stderr=its, preexec_fn=_take_terminal)

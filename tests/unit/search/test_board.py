@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from see_tune.results import TrialResult
 from see_tune.search.board import Board, Plan
+from see_tune.search.ledger import Row
 
 
 def watched(bench: Any) -> Board:
@@ -50,3 +52,12 @@ def test_resumed_board_knows_what_was_finished(open_bench: Callable[..., Any]) -
     for row in [*bench.search.finished(), *bench.final.finished()]:
         board.recall(row)
     assert (board.snapshot().finished, board.snapshot().off.lineage) == (6, "baseline")
+
+
+def test_of_equal_values_the_first_trial_is_the_best_whichever_ended_first() -> None:
+    board = Board(Plan(2, 1, 0, "then"), slots=2)
+    for number in (1, 0):
+        board._count(Row(number, f"t00{number}", {}, {}), TrialResult("complete", (), 1, 0.5))
+    best = board.snapshot().best
+    assert best is not None
+    assert best.lineage == "t000"

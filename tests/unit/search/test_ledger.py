@@ -345,3 +345,16 @@ def test_failed_row_is_enqueued_once_although_its_retry_is_killed_half_way(
     again.retry_failed()
     assert again.waiting_lineages() == ("t000",)
     assert again.finished() == ()
+
+
+def test_first_point_is_tried_although_another_study_knows_it(tmp_path: Path) -> None:
+    """A known point informs the sampler, and is no row: it could not be chosen."""
+    (tmp_path / "earlier").mkdir()
+    earlier = open_ledger(tmp_path / "earlier")
+    earlier.enqueue({"see.n_aug": 8, "see.lambda": 0.2})
+    earlier.tell(earlier.ask().lineage, complete(0.7))
+    (row,) = earlier.finished()
+    ledger = open_ledger(tmp_path)
+    ledger.learn(row, row.values, {1: 0.7}, origin="earlier t000")
+    ledger.enqueue({"see.n_aug": 8, "see.lambda": 0.2})
+    assert ledger.ask().values == {"see.n_aug": 8, "see.lambda": 0.2}
