@@ -334,8 +334,9 @@ class _TrackingListener(DeskListener):
             self._tracker.log_epoch(work.row.lineage, result)
 
     def on_end(self, work: Work, result: TrialResult) -> None:
-        if result.status == "interrupted":
-            return  # its run goes on when the study does
+        if result.status == "interrupted":  # until its row is handed out again
+            self._tracker.end_run(work.row.lineage, status="interrupted", ended_at=time.time())
+            return
         for epoch in result.epochs if work.mean_curve(result) else ():
             means = {f"mean/{name}": value for name, value in epoch.metrics.items()}
             self._tracker.log_epoch(work.row.lineage, replace(epoch, metrics=means))

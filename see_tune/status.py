@@ -12,7 +12,7 @@ from typing import Any, Literal
 from see_tune.holding import Holder, holder_of
 from see_tune.home import Home, StudyFolder
 from see_tune.search.generations import view_ledgers
-from see_tune.search.ledger import FinishedRow, Ledger
+from see_tune.search.ledger import FinishedRow, Ledger, RunningRow
 from see_tune.spec.load import trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.studies import existing_study, frozen, stored_result
@@ -22,11 +22,12 @@ State = Literal["running", "done", "interrupted", "failed"]
 
 @dataclass(frozen=True)
 class RunningTrial:
-    """A row that is out. value: the objective after `epoch`; None before the first."""
+    """A row that is out. value: the objective after `epoch`; None before the first. last_epoch: after which it ends."""
 
     lineage: str
     epoch: int
     value: float | None
+    last_epoch: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class StudyStatus:
     trials: the budget of the search; finished, complete, pruned, failed: of its trials; waiting: cut, and going on next.
     planned: finished rows beside the search (baseline, re-ranking, final runs).
     best, off: the best search trial, and SEE off; None until there is one.
-    last_epoch: of a search trial. running: rows that are out.
+    running: rows that are out.
     disk_bytes, checkpoint_bytes: what the study's folder takes, and the part of it that is checkpoints.
     """
 
@@ -66,7 +67,6 @@ class StudyStatus:
     planned: int
     best: Found | None
     off: Found | None
-    last_epoch: int
     running: tuple[RunningTrial, ...]
     disk_bytes: int
     checkpoint_bytes: int
@@ -98,8 +98,9 @@ def read_status(home: Home, name: str) -> StudyStatus:
         planned=len(planned) + len(beside),
         best=_best(searched),
         off=_best(beside or [row for row in planned if row.plan["phase"] == "baseline" and not row.plan["values"]][-1:]),
-        last_epoch=spec.train.epochs,
-        running=tuple(_running(search) + _running(final) + _running(off)) if holder else (),
+        running=tuple(_running(row, spec) for ledger in (search, final, off) if ledger for row in ledger.running())
+        if holder
+        else (),
         disk_bytes=_size(folder, "**/*"),
         checkpoint_bytes=_size(folder, "trials/**/*"),
         folder=str(folder.root),
@@ -124,11 +125,9 @@ def _best(rows: Sequence[FinishedRow]) -> Found | None:
     return max(measured, key=lambda found: found.value, default=None)
 
 
-def _running(ledger: Ledger | None) -> list[RunningTrial]:
-    rows = ledger.running() if ledger else ()
-    return [
-        RunningTrial(row.lineage, max(row.curve, default=0), row.curve[max(row.curve)] if row.curve else None) for row in rows
-    ]
+def _running(row: RunningRow, spec: StudySpec) -> RunningTrial:
+    last = row.plan.get("epoch", spec.train.epochs)  # a final run ends at its configuration's best epoch
+    return RunningTrial(row.lineage, max(row.curve, default=0), row.curve[max(row.curve)] if row.curve else None, last)
 
 
 def _size(folder: StudyFolder, pattern: str) -> int:

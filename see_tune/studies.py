@@ -139,9 +139,11 @@ def finished_note(stored: StudyResult) -> str:
         case "exhausted":
             return f"{finished}, and its search space is exhausted: --trials adds none. More points: widen `search` in the file"
         case "hours" | "device_hours" as limit:
-            return f"{finished}, and budget.{limit} is used up. More of the same search: --set budget.{limit}=MORE"
+            return (
+                f"{finished}, and budget.{limit} is used up. More of the same search: see-tune run FILE --set budget.{limit}=MORE"
+            )
         case _:
-            return f"{finished}. More of the same search: --trials {2 * stored.trials}"
+            return f"{finished}. More of the same search: see-tune run FILE --trials {2 * stored.trials}, the number in all"
 
 
 def set_aside(folder: StudyFolder) -> Path:

@@ -131,8 +131,10 @@ def status_lines(status: StudyStatus, now: float) -> list[str]:
     if status.planned:
         lines.append(f"beside   {status.planned} of baseline, re-ranking and final runs finished")
     for label, trial in zip(["running", *[""] * len(status.running)], status.running, strict=False):
-        value = f"  {percent(trial.value)}" if trial.value is not None else ""
-        lines.append(f"{label:<8} {trial.lineage} epoch {trial.epoch}/{status.last_epoch}{value}")
+        reached = f"up to epoch {trial.last_epoch}"
+        if trial.value is not None:
+            reached = f"epoch {trial.epoch}/{trial.last_epoch}  {percent(trial.value)}"
+        lines.append(f"{label:<8} {trial.lineage} {reached}")
     lines.append(
         f"disk     {_bytes(status.disk_bytes)}, {_bytes(status.checkpoint_bytes)} of it in checkpoints   {status.folder}"
     )

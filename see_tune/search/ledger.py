@@ -105,10 +105,11 @@ class CutRow:
 
 @dataclass(frozen=True)
 class RunningRow:
-    """A row that is out. curve: epoch -> objective so far."""
+    """A row that is out. curve: epoch -> objective so far. plan: what a planned row was enqueued with."""
 
     lineage: str
     curve: Mapping[int, float]
+    plan: Mapping[str, Any]
 
 
 class _AmongPeers(BasePruner):
@@ -415,7 +416,11 @@ class Ledger:
     def running(self) -> tuple[RunningRow, ...]:
         """Rows that are out, as the storage knows them: those of a driver that lives, or what a dead one left."""
         return tuple(
-            RunningRow(str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")), dict(trial.intermediate_values))
+            RunningRow(
+                str(trial.user_attrs.get(_LINEAGE, f"row-{trial.number}")),
+                dict(trial.intermediate_values),
+                trial.user_attrs.get(_PLAN, {}),
+            )
             for trial in self._rows()
             if trial.state == TrialState.RUNNING
         )

@@ -158,7 +158,7 @@ def test_nothing_is_written_outside_the_home(road: tuple[subprocess.CompletedPro
 def test_finished_study_says_so_and_starts_nothing(road: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     again = see_tune("run", "small.yaml", home=road[1] / "home", timeout_s=60)
     assert again.returncode == 0
-    assert "small is finished: 4 trials. More of the same search: --trials 8" in again.stdout
+    assert "small is finished: 4 trials. More of the same search: see-tune run FILE --trials 8" in again.stdout
     assert "validation R@1" in again.stdout
 
 
@@ -174,6 +174,8 @@ def test_ctrl_c_keeps_everything_and_the_same_command_finishes(tmp_path: Path) -
     """SIGINT after the first finished row: exit 130, no row RUNNING; then the same command ends the study."""
     import signal
 
+    import mlflow
+
     (tmp_path / "small.yaml").write_text(SMALL.replace("final: {seeds: 2}", "final: none"))
     home = tmp_path / "home"
     home.mkdir()
@@ -187,6 +189,10 @@ def test_ctrl_c_keeps_everything_and_the_same_command_finishes(tmp_path: Path) -
     assert "the same command continues" in errors
     storage = f"sqlite:///{home}/studies/small/optuna.db"
     assert "RUNNING" not in {trial.state.name for trial in optuna.load_study(study_name="small", storage=storage).trials}
+    client = mlflow.MlflowClient(f"sqlite:///{home}/mlflow.db")
+    assert "RUNNING" not in {
+        run.info.status for run in client.search_runs([client.get_experiment_by_name("see-tune/glyphs").experiment_id])
+    }
     done = see_tune("run", "small.yaml", "--json", home=home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trials"] == 4
