@@ -16,7 +16,7 @@ from see_tune.holding import held, holder_of, running_already
 from see_tune.home import Home, StudyFolder
 from see_tune.looks import count_set_aside, read_looks
 from see_tune.results import StudyResult
-from see_tune.spec.load import Loaded, identity_differences, parse_study
+from see_tune.spec.load import Loaded, differences, identity_differences, parse_study
 from see_tune.spec.models import StudySpec
 from see_tune.wording import counted
 
@@ -130,6 +130,13 @@ def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
             f"undo the change, give the new study a name of its own (--name {spec.study}-2), "
             f"or set the old one aside and begin anew (--fresh)"
         )
+
+
+def changed_settings(before: StudySpec, spec: StudySpec) -> list[str]:
+    """What has changed since a study was begun, but for the search space, which is told of when its trials are sorted."""
+    searched = {f"search.{name}" for name in (*before.search, *spec.search)} | {*before.search, *spec.search}
+    changed = [change for change in differences(before, spec) if change[0] not in searched]
+    return ["changed since the last session:", *(f"  {key}: {old} -> {new}" for key, old, new in changed)] if changed else []
 
 
 def finished_note(stored: StudyResult) -> str:

@@ -25,7 +25,7 @@ from see_tune.search.nodes import Node, Resources, check_cores, share_out, wait_
 from see_tune.search.runner import Engine, join_cluster
 from see_tune.spec.load import Loaded, load_study, trial_values
 from see_tune.spec.models import StudySpec
-from see_tune.studies import Until, begun_study, finished_note, frozen, refuse_changed, set_aside, settled
+from see_tune.studies import Until, begun_study, changed_settings, finished_note, frozen, refuse_changed, set_aside, settled
 
 if TYPE_CHECKING:
     from see_tune.checks import DatasetFacts
@@ -131,7 +131,10 @@ def _run_on(
     folder.make()
     with held(folder):
         if folder.spec_file.is_file():
-            refuse_changed(frozen(folder).spec, loaded.spec)
+            before = frozen(folder).spec
+            refuse_changed(before, loaded.spec)
+            for line in changed_settings(before, loaded.spec):
+                watcher.note(line)
         return Session(loaded, home, folder, facts, nodes, engine, until, watcher, extend=extend).run()
 
 

@@ -53,12 +53,18 @@ def _refusal(loaded: Loaded, home: Home, until: Until) -> tuple[UserError | None
     """Why `run` would not start (None: it would, or has nothing left to do), and what its dataset is, where that can be told."""
     from see_tune.checks import glance
     from see_tune.spec.load import trial_values
-    from see_tune.studies import finished_note, settled
+    from see_tune.studies import changed_settings, finished_note, frozen, settled
     from see_tune.study import check_start
 
     refusal = None
     try:
         if (stored := settled(loaded, home, until)) is None:
+            if (folder := home.study(loaded.spec.study)).spec_file.is_file():
+                before = frozen(folder).spec
+                for line in changed_settings(before, loaded.spec):
+                    print(line, file=sys.stderr)
+                if before.search != loaded.spec.search:
+                    print("the search space has changed: the finished trials that fit it are kept", file=sys.stderr)
             facts = check_start(loaded, home)
             for note in facts.notes:
                 print(f"note: {note}", file=sys.stderr)

@@ -16,7 +16,16 @@ from see_tune.home import Home, StudyFolder
 from see_tune.looks import Look, count_look, read_looks
 from see_tune.results import Looks, StudyResult
 from see_tune.spec.load import Loaded, parse_study
-from see_tune.studies import begun_study, existing_study, finished_note, set_aside, settled, stored_result, study_names
+from see_tune.studies import (
+    begun_study,
+    changed_settings,
+    existing_study,
+    finished_note,
+    set_aside,
+    settled,
+    stored_result,
+    study_names,
+)
 
 
 @pytest.fixture
@@ -51,6 +60,16 @@ def test_running_study_is_not_set_aside(folder: StudyFolder) -> None:
 def test_absent_study_is_refused_with_those_that_are_there(folder: StudyFolder, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"no study 'x'.*there: s\."):
         existing_study(Home(tmp_path), "x")
+
+
+def test_changed_settings_are_listed_without_the_search_space_that_is_told_of_elsewhere() -> None:
+    text = "study: s\ndataset: {name: glyphs}\nsearch: {see.n_aug: {int: [1, 4]}}\n"
+    before, other = parse_study(text, "s.yaml").spec, text.replace("[1, 4]", "[1, 8]") + "budget: {trials: 7}\nsee: {n_aug: 3}\n"
+    assert changed_settings(before, before) == []
+    assert changed_settings(before, parse_study(other, "s.yaml").spec) == [
+        "changed since the last session:",
+        f"  budget.trials: {before.budget.trials} -> 7",
+    ]
 
 
 def test_nothing_heavy_is_imported() -> None:
