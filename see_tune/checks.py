@@ -72,7 +72,9 @@ def preflight(
     """
     machines = {"this machine": count_gpus()} if gpus is None else gpus
     with _cache_of(home, kept=thorough) as reading:
-        problems = list(_problems(study, trial, home, reading, machines, elsewhere, progress, thorough=thorough))
+        problems = list(_problems(study, trial, home, reading, machines, elsewhere, thorough=thorough))
+        if thorough and not problems:  # opening every image takes minutes: what is known at once is said at once
+            problems = list(_wrong_images(study, trial, reading, progress))
         if len(problems) == 1:
             raise problems[0]
         if problems:
@@ -103,7 +105,6 @@ def _problems(
     reading: Home,
     gpus: Mapping[str, int],
     elsewhere: Callable[[], Iterable[SeeTuneError]],
-    progress: Callable[[int, int], None] | None,
     *,
     thorough: bool,
 ) -> Iterator[SeeTuneError]:
@@ -116,28 +117,33 @@ def _problems(
         except UserError as error:
             yield error
     yield from elsewhere()
-    wrong = list(_wrong_dataset(study, trial, reading, progress, thorough=thorough))
+    wrong = list(_wrong_dataset(study, _unopened(trial), reading))
     yield from wrong
     yield from _wrong_model(trial, fetch=thorough and not wrong)  # weights are not fetched for pictures that are not there
     if (short := _short_of_gpus(study, gpus)) is not None:
         yield short
 
 
-def _wrong_dataset(
-    study: StudySpec, trial: TrialSpec, reading: Home, progress: Callable[[int, int], None] | None, *, thorough: bool
-) -> Iterator[DatasetError]:
+def _wrong_dataset(study: StudySpec, trial: TrialSpec, reading: Home) -> Iterator[DatasetError]:
     try:
-        table = read_dataset(trial if thorough else _unopened(trial), reading)
+        table = read_dataset(trial, reading)
     except DatasetError as error:
         yield error
         return
-    unfit = {str(error): error for split in _splits(study, trial) for error in _unsplittable(table, split)}
-    yield from unfit.values()
-    if thorough and not unfit and trial.dataset.on_corrupt == "fail":
-        try:
-            _refuse_undecodable(table, trial.dataset.root, reading, progress)
-        except DatasetError as error:
-            yield error
+    yield from {str(error): error for split in _splits(study, trial) for error in _unsplittable(table, split)}.values()
+
+
+def _wrong_images(
+    study: StudySpec, trial: TrialSpec, reading: Home, progress: Callable[[int, int], None] | None
+) -> Iterator[DatasetError]:
+    """Images that do not decode; or, where those are left out, what is wrong with the rest."""
+    if trial.dataset.on_corrupt == "skip":
+        yield from _wrong_dataset(study, trial, reading)
+        return
+    try:
+        _refuse_undecodable(read_dataset(trial, reading), trial.dataset.root, reading, progress)
+    except DatasetError as error:
+        yield error
 
 
 def _unsplittable(table: ImageTable, split: SplitSpec) -> Iterator[DatasetError]:
@@ -149,10 +155,11 @@ def _unsplittable(table: ImageTable, split: SplitSpec) -> Iterator[DatasetError]
 
 def _splits(study: StudySpec, trial: TrialSpec) -> Iterator[SplitSpec]:
     """Of the search, the re-ranking and the final runs: what the last of them would meet is known before the first trial."""
-    yield trial.split
+    yield from (member.split for member in trial.members) if trial.members else (trial.split,)
     if study.final is not None:
         if study.validation.reranked and study.protocol == "honest":
-            yield SplitSpec(kind="fold", seed=study.seed, folds=study.validation.rerank_folds)
+            folds = study.validation.rerank_folds
+            yield from (SplitSpec(kind="fold", seed=study.seed, folds=folds, fold=fold) for fold in range(folds))
         yield SplitSpec(kind="test")
 
 

@@ -1,7 +1,8 @@
 """What is wrong with a dataset, before a training finds out: images that do not decode, twins on both sides of the split.
 
-Preflight, `see-tune datasets check` and ``on_corrupt: skip`` decode every image once per state of the files; what failed is
-remembered in the cache folder under the names, sizes and times of the files, so that the next study does not decode them again.
+Preflight and ``on_corrupt: skip`` decode every image once per state of the files; what failed is remembered in the cache folder
+under the root and the names, sizes and times of the files, so that the next study does not decode them again. `see-tune
+datasets check` decodes whatever is remembered, as a file can rot and keep its size and time, and remembers what it found.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from PIL import Image
 
 from see_tune.data.loading import Images
 from see_tune.data.pixels import Pixels
-from see_tune.data.splits import split_table
+from see_tune.data.splits import MIN_CLASSES, SplitKind, split_table
 from see_tune.data.table import SPLITS, TEST, TRAIN, ImageTable
 from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
@@ -42,7 +43,7 @@ class TableCheck:
     smallest, largest: a class's name and its number of images.
     undecodable: the errors of the images that do not decode, in row order.
     straddling: groups of paths whose files hold the same bytes, on both sides of the split.
-    notes: the table's own, and that it has no test classes.
+    notes: the table's own, that it has no test classes, and why a search would be refused.
     """
 
     name: str
@@ -64,8 +65,9 @@ def check_table(table: ImageTable, *, cache: Path, duplicates: bool = True, prog
     cache: where the list of undecodable images is kept.
     progress: called with (done, total) after each image.
     """
-    undecodable = tuple(find_undecodable(table, cache=cache, progress=progress).values())
+    undecodable = tuple(find_undecodable(table, cache=cache, progress=progress, anew=True).values())
     straddling = _find_straddling(table) if duplicates else ()
+    problems = tuple(_problems(table, undecodable, straddling))
     counts = np.bincount(table.labels, minlength=len(table.class_names))
     low, high = int(np.argmin(counts)), int(np.argmax(counts))
     return TableCheck(
@@ -78,19 +80,22 @@ def check_table(table: ImageTable, *, cache: Path, duplicates: bool = True, prog
         largest=(table.class_names[high], int(counts[high])),
         undecodable=undecodable,
         straddling=straddling,
-        notes=(*table.notes, *_untested(table)),
-        problems=tuple(_problems(table, undecodable, straddling)),
+        notes=(*table.notes, *_untested(table), *_unsearchable(table, problems)),
+        problems=problems,
     )
 
 
-def find_undecodable(table: ImageTable, *, cache: Path, progress: Progress | None = None) -> dict[int, str]:
-    """Row -> why its image does not decode, ascending. Decodes each image once, however many processes ask at the same time."""
+def find_undecodable(table: ImageTable, *, cache: Path, progress: Progress | None = None, anew: bool = False) -> dict[int, str]:
+    """Row -> why its image does not decode, ascending. Decodes each image once, however many processes ask at the same time.
+
+    anew: decode what was decoded before, too.
+    """
     if table.pixels is not None:
         return {}
     memory = cache / f"undecodable-{files_key(table)}.json"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{memory}.lock"):
-        if memory.is_file():
+        if memory.is_file() and not anew:
             return {int(row): error for row, error in json.loads(memory.read_text(encoding="utf-8")).items()}
         failed = _decode_all(table, progress)
         _write_whole(memory, json.dumps(failed))
@@ -111,8 +116,11 @@ def drop_undecodable(table: ImageTable, *, cache: Path, progress: Progress | Non
 
 
 def files_key(table: ImageTable) -> str:
-    """16 hex digits over the table and the sizes and times of its files: changes when an image is replaced."""
-    digest = hashlib.sha256(table.fingerprint().encode())
+    """16 hex digits over the table, its root and the sizes and times of its files: changes when an image is replaced.
+
+    A copy under another root has a key of its own: what one file holds says nothing of its copy that was cut short.
+    """
+    digest = hashlib.sha256(f"{table.fingerprint()}\n{table.root.resolve()}\n".encode())
     for row in range(len(table)):
         try:
             status = table.file(row).stat()
@@ -151,18 +159,30 @@ def _problems(table: ImageTable, undecodable: tuple[str, ...], straddling: tuple
     if straddling:
         twins = [" = ".join(paths) for paths in straddling]
         yield f"{counted(len(straddling), 'picture is', 'pictures are')} both in training and in test:{_listed(twins)}"
-    if (training := len(np.unique(table.labels[table.split == TRAIN]))) < 2:
+    if (training := _training_classes(table)) < MIN_CLASSES:
         yield f"training classes: {training}; a ranking needs at least 2, and 4 to hold some of them out"
-    test = table.split == TEST
-    if not test.any():
-        return
+    if (table.split == TEST).any() and (error := _refusal(table, "test")) is not None:
+        yield error
+
+
+def _training_classes(table: ImageTable) -> int:
+    return len(np.unique(table.labels[table.split == TRAIN]))
+
+
+def _refusal(table: ImageTable, kind: SplitKind) -> str | None:
     try:
-        split_table(table, kind="test")
+        split_table(table, kind=kind)
     except DatasetError as error:
-        yield str(error)
-    queries, gallery = table.labels[test & table.is_query], table.labels[test & table.is_gallery]
-    if len(queries) and len(gallery) and not np.isin(queries, gallery).any():
-        yield "no test query has a gallery image of its class, so that nothing can be found"
+        return str(error)
+    return None
+
+
+def _unsearchable(table: ImageTable, problems: tuple[str, ...]) -> Iterator[str]:
+    """A dataset that can be measured on may still have too little to hold out of its training classes."""
+    if _training_classes(table) < MIN_CLASSES:
+        return  # a problem, which says so
+    if (error := _refusal(table, "fraction")) is not None and error not in problems:
+        yield f"a search would be refused: {error}"
 
 
 def _untested(table: ImageTable) -> tuple[str, ...]:

@@ -27,6 +27,14 @@ Rows = NDArray[np.int64]
 MIN_CLASSES = 2
 _HOLD_OUT, _ROLES = 0, 1  # random streams of their own
 
+# What is measured on, as messages name it.
+_TEST, _VALIDATION, _HELD_OUT = "the test split", "the validation split", "the held-out training classes"
+_PAIRLESS = {
+    _TEST: "give its classes two images and more, or split the classes anew (see-tune datasets split)",
+    _VALIDATION: "give its classes two images and more, or make them training classes, of which a study holds some out",
+    _HELD_OUT: "give the training classes two images and more, or hold out more: a larger validation.fraction, fewer folds",
+}
+
 
 @dataclass(frozen=True)
 class Split:
@@ -59,22 +67,24 @@ def split_table(
     folds, fold: kind ``fold`` shuffles the training classes by `seed`, cuts them into `folds` parts and holds out part `fold`.
 
     Raises:
-        DatasetError: too few classes for the split, no test classes, or classes that are on both sides.
+        DatasetError: too few classes for the split, no test classes, classes that are on both sides, or no query that has an
+            image of its class to find. It says which images are meant: held-out training classes, validation or test split.
         ValueError: `fraction` is not inside (0, 1), or `fold` not one of `folds`.
     """
     if kind in {"test", "paper"}:
-        train, measured = _development_rows(table), table.rows(TEST)
+        train, measured, which = _development_rows(table), table.rows(TEST), _TEST
         if len(measured) == 0:
             raise DatasetError(
                 f"{table.place} has no test classes to measure on. Give some classes the split test "
                 "(see-tune datasets split writes a manifest that does), or end the study without them: final: none"
             )
     elif kind == "fraction" and len(table.rows(VALIDATION)) > 0:
-        train, measured = table.rows(TRAIN), table.rows(VALIDATION)
+        train, measured, which = table.rows(TRAIN), table.rows(VALIDATION), _VALIDATION
     else:
         train, measured = _hold_out(table, _held_out_classes(table, kind, seed, fraction, folds, fold))
-    _check_classes(table, train, measured)
-    return _split(table, train, measured, seed)
+        which = _HELD_OUT
+    _check_classes(table, train, measured, which)
+    return _split(table, train, measured, which, seed)
 
 
 def _development_rows(table: ImageTable) -> Rows:
@@ -112,25 +122,26 @@ def _hold_out(table: ImageTable, classes: Rows) -> tuple[Rows, Rows]:
     return rows[~held_out], rows[held_out]
 
 
-def _check_classes(table: ImageTable, train: Rows, measured: Rows) -> None:
+def _check_classes(table: ImageTable, train: Rows, measured: Rows, which: str) -> None:
     trained_on, measured_on = np.unique(table.labels[train]), np.unique(table.labels[measured])
-    for name, classes in (("trained", trained_on), ("measured", measured_on)):
+    for name, classes in (("trained on", trained_on), (f"measured on ({which})", measured_on)):
         if len(classes) < MIN_CLASSES:
             raise DatasetError(
-                f"{table.place}: {counted(len(classes), 'class')} to be {name} on; a ranking needs at least {MIN_CLASSES}. "
+                f"{table.place}: {counted(len(classes), 'class')} to be {name}; a ranking needs at least {MIN_CLASSES}. "
                 "See what each split holds with see-tune datasets check, and add classes"
             )
     both = np.intersect1d(trained_on, measured_on)
     if len(both) > 0:
         raise DatasetError(
-            f"{table.place}: {counted(len(both), 'class is', 'classes are')} both trained and measured on (first: "
+            f"{table.place}: {counted(len(both), 'class is', 'classes are')} both trained on and in {which} (first: "
             f"{table.class_names[both[0]]}). Recall@k is measured on classes that training never saw: give each class one split"
         )
 
 
-def _split(table: ImageTable, train: Rows, measured: Rows, seed: int) -> Split:
+def _split(table: ImageTable, train: Rows, measured: Rows, which: str, seed: int) -> Split:
     names, train_labels = np.unique(table.labels[train], return_inverse=True)
-    query, gallery, notes = _roles(table, measured, seed)
+    query, gallery, notes = _roles(table, measured, which, seed)
+    _check_pairs(table, query, gallery, which)
     digest = hashlib.sha256(table.fingerprint().encode())
     for rows in (train, query, gallery):
         digest.update(b"none" if rows is None else rows.astype("<i8").tobytes())
@@ -138,32 +149,44 @@ def _split(table: ImageTable, train: Rows, measured: Rows, seed: int) -> Split:
     return Split(train, train_labels.astype(np.int64), len(names), query, gallery, digest.hexdigest()[:16], notes)
 
 
-def _roles(table: ImageTable, measured: Rows, seed: int) -> tuple[Rows, Rows | None, tuple[str, ...]]:
+def _roles(table: ImageTable, measured: Rows, which: str, seed: int) -> tuple[Rows, Rows | None, tuple[str, ...]]:
     """Who asks and who answers among the measured rows."""
-    if _has_roles(table, measured):
-        query, gallery = measured[table.is_query[measured]], measured[table.is_gallery[measured]]
-        if len(query) == 0 or len(gallery) == 0:
-            raise DatasetError(
-                f"{table.place}: {counted(len(query), 'query')} and {counted(len(gallery), 'gallery image')} to measure on; "
-                "both are needed. "
-                "Mark images as is_query and is_gallery, or leave both columns out"
-            )
-        if len(both := np.intersect1d(query, gallery)):
-            raise DatasetError(
-                f"{table.place}: {counted(len(both), 'image is', 'images are')} both query and gallery (first: "
-                f"{table.paths[both[0]]}), and an image would find itself. Give each image one role (an empty "
-                "is_query or is_gallery is true), or leave both columns out: then every image asks all others"
-            )
-        return query, gallery, ()
-    if not _has_roles(table, table.rows(TEST)):
+    query, gallery = measured[table.is_query[measured]], measured[table.is_gallery[measured]]
+    one_sided = len(query) == 0 or len(gallery) == 0
+    marked, test_marked = _has_roles(table, measured), _has_roles(table, table.rows(TEST))
+    # Roles are given to test images; what stands beside a training image is often no more than a filled-in blank.
+    if test_marked and (not marked or (one_sided and which == _HELD_OUT)):
+        query, gallery = _halve_classes(table, measured, seed)
+        return query, gallery, _lonely_note(table, measured, "they are in the gallery and can't be queries")
+    if not marked:
         return measured, None, _lonely_note(table, measured, "they are queries without an answer, left out and counted")
-    query, gallery = _halve_classes(table, measured, seed)
-    if len(query) == 0:
+    if one_sided:
         raise DatasetError(
-            f"{table.place}: none of the held-out classes has two images, so no query has an answer. "
-            "Hold out more classes (validation.fraction)"
+            f"{table.place}: {counted(len(query), 'query')} and {counted(len(gallery), 'gallery image')} of {which} to measure "
+            "on; both are needed. Mark some of its images as is_query and others as is_gallery, or leave both columns out"
         )
-    return query, gallery, _lonely_note(table, measured, "they are in the gallery and can't be queries")
+    if len(both := np.intersect1d(query, gallery)):
+        raise DatasetError(
+            f"{table.place}: {counted(len(both), 'image is', 'images are')} both query and gallery of {which} (first: "
+            f"{table.paths[both[0]]}), and an image would find itself. Give each image one role (an empty "
+            "is_query or is_gallery is true), or leave both columns out: then every image asks all others"
+        )
+    return query, gallery, ()
+
+
+def _check_pairs(table: ImageTable, query: Rows, gallery: Rows | None, which: str) -> None:
+    """Raises: DatasetError where no query has an image of its class to find."""
+    if gallery is None:
+        if np.bincount(table.labels[query]).max() < 2:
+            raise DatasetError(
+                f"{table.place}: no class of {which} has two images, so that no query has one to find and nothing can be "
+                f"measured; {_PAIRLESS[which]}"
+            )
+    elif not np.isin(table.labels[query], table.labels[gallery]).any():
+        raise DatasetError(
+            f"{table.place}: no query of {which} has a gallery image of its class, so that nothing can be measured; "
+            f"{_PAIRLESS[which]}"
+        )
 
 
 def _has_roles(table: ImageTable, rows: Rows) -> bool:

@@ -53,22 +53,61 @@ def test_both_builds_of_faiss_are_refused_before_a_trial(tmp_path: Path, monkeyp
         check(tmp_path)
 
 
+def pictures(root: Path, *rows: str) -> str:
+    """A manifest of these ``label,split`` and a picture for each, as the override that names it."""
+    root.mkdir()
+    lines = [f"{number}.png,{row}" for number, row in enumerate(rows)]
+    (root / "manifest.csv").write_text("path,label,split\n" + "\n".join(lines) + "\n")
+    for number in range(len(rows)):
+        Image.new("RGB", (8, 8), (10 * number, 0, 0)).save(root / f"{number}.png")
+    return f"dataset={{name: manifest, root: {root}}}"
+
+
 @pytest.fixture
 def untested(tmp_path: Path) -> str:
     """A manifest of 4 training classes and no test classes."""
-    root = tmp_path / "pictures"
-    root.mkdir()
-    lines = [f"{number}.png,{number % 4},train" for number in range(8)]
-    (root / "manifest.csv").write_text("path,label,split\n" + "\n".join(lines) + "\n")
-    for number in range(8):
-        Image.new("RGB", (8, 8), (20 * number, 0, 0)).save(root / f"{number}.png")
-    return f"dataset={{name: manifest, root: {root}}}"
+    return pictures(tmp_path / "pictures", *(f"{number % 4},train" for number in range(8)))
 
 
 def test_dataset_that_the_final_runs_cannot_use_is_refused_before_the_search(tmp_path: Path, untested: str) -> None:
     with pytest.raises(UserError, match=r"no test classes(.|\n)*final: none"):
         check(tmp_path, overrides=(untested,))
     check(tmp_path, overrides=(untested, "final=none"))
+
+
+def test_a_test_split_that_cannot_be_scored_is_refused_before_the_search(tmp_path: Path) -> None:
+    lonely = pictures(tmp_path / "pictures", *(f"{number % 8},train" for number in range(16)), "x,test", "y,test", "z,test")
+    with pytest.raises(UserError, match="no class of the test split has two images"):
+        check(tmp_path, overrides=(lonely,))
+
+
+def test_every_fold_of_the_search_is_split_before_the_first_trial(tmp_path: Path) -> None:
+    """Two of eight classes have two images: at least two of the four folds hold none of them."""
+    rows = pictures(tmp_path / "pictures", *(f"{label},train" for label in (0, 0, 1, 1, 2, 3, 4, 5, 6, 7)))
+    for seed in range(4):
+        with pytest.raises(UserError, match="no class of the held-out training classes has two images"):
+            check(tmp_path, "validation: {folds: 4}", overrides=(rows, "final=none", f"seed={seed}"))
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
+def test_images_are_decoded_only_when_nothing_else_is_wrong(
+    tmp_path: Path, untested: str, monkeypatch: pytest.MonkeyPatch, on_corrupt: str
+) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr("see_tune.data.inspection.open_rgb", opened.append)
+    sound = (untested, f"dataset.on_corrupt={on_corrupt}", "final=none")
+    with pytest.raises(UserError, match="resnet5O"):
+        check(tmp_path, overrides=(*sound, "model.backbone=resnet5O"))
+    assert opened == []
+    check(tmp_path, overrides=sound)
+    assert len(opened) == 8
+
+
+def test_what_is_left_of_a_dataset_without_its_broken_images_is_split_too(tmp_path: Path, untested: str) -> None:
+    for number in (3, 7):
+        (tmp_path / "pictures" / f"{number}.png").write_bytes(b"")
+    with pytest.raises(UserError, match="3 training classes, too few to hold any out"):
+        check(tmp_path, overrides=(untested, "dataset.on_corrupt=skip", "final=none"))
 
 
 def test_all_that_is_wrong_is_one_list(tmp_path: Path, on_nfs: None, monkeypatch: pytest.MonkeyPatch) -> None:

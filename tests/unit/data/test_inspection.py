@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,11 +55,11 @@ def test_twins_across_the_split_are_found_and_twins_within_a_side_are_not(table:
     ("changes", "says"),
     [
         ({"split": np.array(["train"] * 2 + ["validation"] * 2 + ["test"] * 3)}, "training classes: 1"),
-        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "1 class to be measured on"),
+        ({"split": np.array(["train"] * 4 + ["test"] * 2 + ["validation"])}, "1 class to be measured on (the test split)"),
         ({"is_gallery": np.zeros(7, np.bool_)}, "3 queries and 0 gallery images"),
         (
             {"is_query": np.arange(7) < 6, "is_gallery": np.arange(7) == 6},
-            "no test query has a gallery image of its class",
+            "no query of the test split has a gallery image of its class",
         ),
     ],
 )
@@ -72,7 +73,41 @@ def test_a_split_that_measures_nothing_is_a_problem(
 def test_a_dataset_without_test_classes_is_sound_and_its_note_says_what_it_cannot_have(table: ImageTable, tmp_path: Path) -> None:
     check = check_table(replace(table, split=np.full(7, "train")), cache=tmp_path / "cache")
     assert check.problems == ()
-    assert "final: none" in check.notes[-1]
+    assert "final: none" in check.notes[0]
+
+
+def test_test_classes_of_one_image_each_are_a_problem(table: ImageTable, tmp_path: Path) -> None:
+    (problem,) = check_table(table.take(np.array([0, 1, 2, 3, 4, 6])), cache=tmp_path / "cache").problems
+    assert "no class of the test split has two images" in problem
+
+
+def test_why_a_search_would_be_refused_is_a_note_where_it_is_no_problem_already(table: ImageTable, tmp_path: Path) -> None:
+    (note,) = check_table(table, cache=tmp_path / "cache").notes
+    assert note.startswith("a search would be refused: folder at")
+    assert "2 training classes, too few to hold any out" in note
+
+
+def test_a_copy_under_another_root_is_decoded_for_itself(table: ImageTable, tmp_path: Path) -> None:
+    assert find_undecodable(table, cache=tmp_path / "cache") == {}
+    copy = replace(table, root=shutil.copytree(table.root, tmp_path / "copy"))
+    spoil(copy.file(2))
+    assert list(find_undecodable(copy, cache=tmp_path / "cache")) == [2]
+    assert str(copy.root) in find_undecodable(copy, cache=tmp_path / "cache")[2]
+
+
+def test_the_check_finds_a_file_that_rotted_and_kept_its_time_and_remembers_it(table: ImageTable, tmp_path: Path) -> None:
+    assert check_table(table, cache=tmp_path / "cache").undecodable == ()
+    spoil(table.file(2))
+    assert find_undecodable(table, cache=tmp_path / "cache") == {}
+    assert len(check_table(table, cache=tmp_path / "cache").undecodable) == 1
+    assert list(find_undecodable(table, cache=tmp_path / "cache")) == [2]
+
+
+def spoil(file: Path) -> None:
+    """Other bytes of the same size and time."""
+    before = file.stat()
+    file.write_bytes(b"x" * before.st_size)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_images_are_decoded_once_until_a_file_changes(table: ImageTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +43,14 @@ def test_a_search_never_sees_a_test_row(
     try:
         split = split_table(table, kind=kind, seed=seed, fold=fold)  # type: ignore[arg-type]
     except DatasetError as error:
-        assert "none of the held-out classes has two images" in str(error)
+        assert re.search("no (class|query) of the held-out training classes has", str(error))
         return
     seen = [split.train_rows, split.query_rows, *([] if split.gallery_rows is None else [split.gallery_rows])]
     assert not np.isin(np.concatenate(seen), table.rows("test")).any()
 
 
 @settings(deadline=None, max_examples=40)
-@given(sizes, st.integers(0, 100), st.floats(0.01, 0.99))
+@given(st.lists(st.integers(2, 5), min_size=8, max_size=20), st.integers(0, 100), st.floats(0.01, 0.99))
 def test_training_and_validation_classes_are_disjoint_and_complete(train: list[int], seed: int, fraction: float) -> None:
     table = make_table(train, [2, 2])
     split = split_table(table, kind="fraction", seed=seed, fraction=fraction)
@@ -123,8 +125,8 @@ def test_in_shop_validation_halves_each_held_out_item_and_reports_the_lonely_one
         (make_table([5] * 3, []), {}, "4 in all"),
         (make_table([5] * 7, []), {"kind": "fold", "folds": 4}, "7 training classes, too few for 4 folds"),
         (make_table([5] * 7, []), {"kind": "test"}, "final: none"),
-        (make_table([5] * 7, [3]), {"kind": "test"}, "1 class to be measured on"),
-        (make_table([5] * 7, [], validation=[3]), {}, "1 class to be measured on"),
+        (make_table([5] * 7, [3]), {"kind": "test"}, r"1 class to be measured on \(the test split\)"),
+        (make_table([5] * 7, [], validation=[3]), {}, r"1 class to be measured on \(the validation split\)"),
     ],
 )
 def test_too_few_classes_is_an_error_that_says_what_is_needed(
@@ -153,5 +155,60 @@ def test_an_image_that_asks_and_answers_in_a_query_gallery_set_is_refused() -> N
         query=[True, True, True, False, False],
         gallery=[True] * 5,
     )
-    with pytest.raises(DatasetError, match=r"1 image is both query and gallery \(first: 2.jpg\)"):
+    with pytest.raises(DatasetError, match=r"1 image is both query and gallery of the test split \(first: 2.jpg\)"):
         split_table(table, kind="test", seed=0)
+
+
+PAIRLESS = "no class of the {} has two images, so that no query has one to find"
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "message"),
+    [
+        (make_table([5] * 8, [1] * 9), {"kind": "test"}, PAIRLESS.format("test split")),
+        (make_table([5] * 8, [1] * 9), {"kind": "paper"}, PAIRLESS.format("test split")),
+        (make_table([5] * 8, [5] * 2, validation=[1, 1]), {}, PAIRLESS.format("validation split")),
+        (make_table([1] * 8, [5] * 2), {}, PAIRLESS.format("held-out training classes")),
+        (make_table([1] * 8, [5] * 2), {"kind": "fold", "fold": 3}, PAIRLESS.format("held-out training classes")),
+        (make_table([1] * 8, [5] * 2, in_shop=True), {}, "no query of the held-out training classes has a gallery image"),
+        (make_table([5] * 8, [1] * 2 + [0], in_shop=True), {"kind": "test"}, "2 queries and 0 gallery images of the test split"),
+    ],
+)
+def test_a_split_none_of_whose_queries_has_an_image_to_find_is_refused_and_names_its_images(
+    table: ImageTable, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        split_table(table, **arguments)  # type: ignore[arg-type]
+
+
+def test_queries_that_share_no_class_with_the_gallery_are_refused() -> None:
+    table = make_table([5] * 8, [2, 2])
+    first = table.labels == table.labels[table.rows("test")[0]]
+    test = table.split == "test"
+    apart = replace(table, is_query=~test | first, is_gallery=~test | ~first)
+    with pytest.raises(DatasetError, match="no query of the test split has a gallery image of its class"):
+        split_table(apart, kind="test")
+
+
+@pytest.mark.parametrize("marks", [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize("kind", ["fraction", "fold"])
+def test_training_images_that_are_marked_with_no_pair_of_roles_get_theirs_as_unmarked_ones_do(
+    marks: tuple[bool, bool], kind: str
+) -> None:
+    table = make_table([4] * 8, [3, 2], in_shop=True)
+    train = table.split == "train"
+    query, gallery = (np.where(train, mark, roles) for mark, roles in zip(marks, (table.is_query, table.is_gallery), strict=True))
+    unmarked, marked = (
+        split_table(one, kind=kind)  # type: ignore[arg-type]
+        for one in (table, replace(table, is_query=query, is_gallery=gallery))
+    )
+    assert np.array_equal(marked.query_rows, unmarked.query_rows)
+    assert marked.gallery_rows is not None and unmarked.gallery_rows is not None
+    assert np.array_equal(marked.gallery_rows, unmarked.gallery_rows)
+
+
+def test_roles_are_not_made_up_where_the_test_images_have_none() -> None:
+    table = make_table([4] * 8, [3, 2])
+    unasked = replace(table, is_query=table.split == "test")
+    with pytest.raises(DatasetError, match="0 queries and 8 gallery images of the held-out training classes"):
+        split_table(unasked)
