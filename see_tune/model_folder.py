@@ -2,7 +2,7 @@
 
     <folder>/
     ├── model.safetensors    the weights, and nothing that a loader could execute
-    └── model.json           how to build it: the TrialSpec it was trained by, and its Preprocessing
+    └── model.json           how to build it: the TrialSpec it was trained by, and its Preprocessing; what it was trained on
 
 The network is built anew from the spec (without fetching anything) and the weights are put into it, so a folder outlives
 the process, the machine and the device that wrote it. Used by training's end, the registered pyfunc, serving and exports.
@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model
 from torch import nn
 
+from see_tune.data.table import Classes
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import WeightsError
-from see_tune.models import EmbeddingModel, build_model
+from see_tune.models import EmbeddingModel, build_model, weights_bytes
 from see_tune.spec.models import TrialSpec
 
 WEIGHTS_FILE = "model.safetensors"
@@ -39,11 +40,15 @@ _BATCH_IMAGES = 64
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model read from its folder, in evaluation mode, on the CPU or where it was moved to."""
+    """A model read from its folder, in evaluation mode, on the CPU or where it was moved to.
+
+    trained_on: its dataset and training classes; None where the folder does not say.
+    """
 
     model: EmbeddingModel
     preprocessing: Preprocessing
     spec: TrialSpec
+    trained_on: Classes | None = None
 
     def embed(self, images: Iterable[Image.Image]) -> NDArray[np.float32]:
         """RGB images of any sizes -> (N, D) float32 unit embeddings, in order; read lazily, a batch at a time."""
@@ -56,7 +61,9 @@ class StoredModel:
         return np.concatenate(embeddings)
 
 
-def write_model_folder(folder: Path, model: nn.Module, spec_json: str, preprocessing: Preprocessing) -> Path:
+def write_model_folder(
+    folder: Path, model: nn.Module, spec_json: str, preprocessing: Preprocessing, trained_on: Classes | None = None
+) -> Path:
     """Write `model` and how to build it; an existing folder's model is replaced.
 
     model: on any device. spec_json: the TrialSpec it was built and trained by, as JSON.
@@ -65,12 +72,13 @@ def write_model_folder(folder: Path, model: nn.Module, spec_json: str, preproces
     spec = TrialSpec.model_validate_json(spec_json)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION_FILE).unlink(missing_ok=True)
-    save_model(model, str(folder / WEIGHTS_FILE))
+    (folder / WEIGHTS_FILE).write_bytes(weights_bytes(model))
     description = {
         "format": _FORMAT,
         # The path to the pictures is no part of a model, and nobody else's business.
         "trial": spec.model_dump(mode="json", by_alias=True, exclude={"dataset": {"root"}}),
         "preprocessing": asdict(preprocessing),
+        "trained_on": trained_on.to_plain() if trained_on else None,
     }
     draft = folder / f"{DESCRIPTION_FILE}.part"
     draft.write_text(json.dumps(description, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -90,6 +98,7 @@ def load_model_folder(folder: Path) -> StoredModel:
             raise WeightsError(f"{folder} has format {description['format']}; this see-tune reads {_FORMAT}: update see-tune")
         spec = TrialSpec.model_validate_json(json.dumps(description["trial"]))
         preprocessing = _read_preprocessing(description["preprocessing"])
+        trained_on = Classes.from_plain(kept) if (kept := description.get("trained_on")) else None
         model = build_model(
             backbone=spec.model.backbone,
             weights="none",
@@ -101,12 +110,12 @@ def load_model_folder(folder: Path) -> StoredModel:
             image_size=preprocessing.image_size,
         )
         load_model(model, str(folder / WEIGHTS_FILE), strict=True)
-    except (OSError, KeyError, TypeError, ValueError, ValidationError, RuntimeError, SafetensorError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, ValidationError, RuntimeError, SafetensorError) as error:
         raise WeightsError(
             f"{folder} holds no readable model: {type(error).__name__}: {error}; "
             f"it must have {DESCRIPTION_FILE} and the {WEIGHTS_FILE} that was written with it: write or fetch the folder again"
         ) from error
-    return StoredModel(model.eval(), preprocessing, spec)
+    return StoredModel(model.eval(), preprocessing, spec, trained_on)
 
 
 def _read_preprocessing(values: dict[str, object]) -> Preprocessing:

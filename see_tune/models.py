@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 import timm
 import torch
 from huggingface_hub import try_to_load_from_cache
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from timm.data import resolve_data_config
 from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrained_cfg, register_model
 from torch import Tensor, nn
@@ -274,6 +274,15 @@ def load_backbone(backbone: nn.Module, file: Path) -> None:
 def _is_of_another_kind(theirs: Tensor, ours: Tensor) -> bool:
     """Whether loading would cut digits off or drop a part: whole or complex numbers for floats, a layout of its own."""
     return theirs.layout != ours.layout or theirs.is_complex() or theirs.is_floating_point() != ours.is_floating_point()
+
+
+def weights_bytes(model: nn.Module, metadata: Mapping[str, str] | None = None) -> bytes:
+    """A model's weights in the safetensors format; `metadata` goes into its header.
+
+    Whoever writes a weights file writes these bytes: the format's own writer leaves files that their owner alone may read.
+    """
+    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    return bytes(save(weights, metadata=dict(metadata or {})))
 
 
 def weights_hash(model: nn.Module) -> str:

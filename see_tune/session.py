@@ -254,9 +254,10 @@ class Session:
         row = next((row for row in self.final.finished() if row.lineage == lineage and row.value is not None), None)
         if row is None:
             return None
-        model, trial, preprocessing = load_trained(self.folder.trial(lineage))
+        stored = load_trained(self.folder.trial(lineage))
         model_folder = self.folder.root / "model"
-        write_model_folder(model_folder, model, trial.model_dump_json(by_alias=True), preprocessing)
+        spec_json = stored.spec.model_dump_json(by_alias=True)
+        write_model_folder(model_folder, stored.model, spec_json, stored.preprocessing, stored.trained_on)
         candidate = _champion_candidate(self.spec, self.facts, self.protocol, champion, row.result)
         tracker.register(lineage, model_folder, candidate)
         return lineage

@@ -43,10 +43,9 @@ def open_model(name: str, home: Home, tracking: str = AUTO) -> StoredModel:
     if not folder.is_dir():
         raise WeightsError(f"there is no model {name!r}; {_VALID}")
     try:
-        model, spec, preprocessing = load_trained(folder)
+        return load_trained(folder)
     except CheckpointError as error:
         raise WeightsError(f"{name!r} is no training with a model: {error} Otherwise {_VALID}") from error
-    return StoredModel(model, preprocessing, spec)
 
 
 def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -41,9 +42,20 @@ def evaluate(
     measured = measure_trained(
         stored.model, spec, stored.preprocessing, name=model, home=find_home(home), threads=threads, nmi=nmi
     )
-    found = measured.metrics
+    found, here, before = measured.metrics, measured.measured_on, stored.trained_on
+    shared = here.shared_with(before) if before else None
     if as_json:
-        print(json.dumps({"model": model, "dataset": chosen.name, **found}, indent=2))
+        fingerprints = {"fingerprint": here.fingerprint, "trained_on_fingerprint": before.fingerprint if before else None}
+        print(
+            json.dumps({"model": model, "dataset": chosen.name, **fingerprints, "classes_trained_on": shared, **found}, indent=2)
+        )
+    if before and before.fingerprint != here.fingerprint:
+        print(
+            f"note: another dataset than the model was trained on (fingerprint {here.fingerprint}, not {before.fingerprint}), so "
+            f"that its test classes may be training classes of the model: {shared:,} of {len(here):,} bear the name of one",
+            file=sys.stderr,
+        )
+    if as_json:
         return
     print(f"{model} on the test classes of {chosen.name}")
     for name, value in found.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,6 +98,39 @@ class ImageTable:
         ):
             digest.update(f"{path}\0{self.class_names[label]}\0{split}\0{query:d}{gallery:d}\n".encode())
         return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Some classes of one dataset, to be found again in another without spelling their names out.
+
+    fingerprint: of the dataset. marks: 12 hex digits of the SHA-256 of each class's name.
+    """
+
+    fingerprint: str
+    marks: frozenset[str]
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+    def shared_with(self, other: Classes) -> int:
+        """How many of these classes bear the name of one of the others."""
+        return len(self.marks & other.marks)
+
+    def to_plain(self) -> dict[str, str]:
+        """What JSON holds."""
+        return {"fingerprint": self.fingerprint, "marks": " ".join(sorted(self.marks))}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, str]) -> Classes:
+        """What `to_plain` gave. Raises: KeyError, TypeError, AttributeError for anything else."""
+        return cls(plain["fingerprint"], frozenset(plain["marks"].split()))
+
+
+def classes_of(table: ImageTable, rows: NDArray[np.int64]) -> Classes:
+    """The classes of these rows."""
+    names = (table.class_names[label] for label in np.unique(table.labels[rows]))
+    return Classes(table.fingerprint(), frozenset(hashlib.sha256(name.encode()).hexdigest()[:12] for name in names))
 
 
 def build_table(

@@ -87,7 +87,8 @@ def _final_lineage(record: StudyRecord) -> str | None:
 
 
 def _embed_test(record: StudyRecord, home: Home, lineage: str) -> EmbeddedTest:
-    model, spec, preprocessing = load_trained(record.folder.trial(lineage))
+    stored = load_trained(record.folder.trial(lineage))
+    model, spec, preprocessing = stored.model, stored.spec, stored.preprocessing
     threads = len(os.sched_getaffinity(0))
     table = open_table(spec, home, preprocessing, threads)
     split = split_table(table, **spec.split.model_dump())

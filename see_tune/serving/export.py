@@ -18,10 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from safetensors.torch import save_file
-
 from see_tune.errors import UserError
 from see_tune.model_folder import StoredModel
+from see_tune.models import weights_bytes
 from see_tune.serving.onnx_graph import write_graph
 
 Format = Literal["safetensors", "onnx"]
@@ -64,8 +63,7 @@ def _write_files(stored: StoredModel, folder: Path, source: str, format_: Format
     if format_ == "onnx":
         write_graph(stored, folder / "model.onnx")
     else:
-        weights = {name: tensor.contiguous() for name, tensor in stored.model.state_dict().items()}
-        save_file(weights, str(folder / "model.safetensors"))
+        (folder / "model.safetensors").write_bytes(weights_bytes(stored.model))
     description = json.dumps(_description(stored, source), indent=2) + "\n"
     (folder / "model.json").write_text(description, encoding="utf-8")
     shutil.copyfile(_EMBED_CODE[format_], folder / "embed.py")

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from see_tune.data.folder import IMAGE_ENDINGS
 from see_tune.data.transforms import open_rgb
@@ -96,7 +96,7 @@ def build_index(stored: StoredModel, images: Path, out: Path, *, source: str, pr
     pictures = _find_pictures(images)
     out.mkdir(parents=True, exist_ok=True)
     model_folder = write_model_folder(
-        out / "model", stored.model, stored.spec.model_dump_json(by_alias=True), stored.preprocessing
+        out / "model", stored.model, stored.spec.model_dump_json(by_alias=True), stored.preprocessing, stored.trained_on
     )
     empty = Index(out, images.resolve(), source, (), np.empty((0, stored.spec.model.embedding_dim), np.float32))
     return _write(empty, load_model_folder(model_folder), pictures, progress)
@@ -198,7 +198,7 @@ def _opened(
 def _store(before: Index, pictures: Sequence[IndexedPicture], embeddings: Embeddings) -> None:
     name = f"embeddings-{hashlib.sha256(embeddings.tobytes()).hexdigest()[:16]}.safetensors"
     draft = before.folder / f"{name}.part"
-    save_file({"embeddings": embeddings}, str(draft))
+    draft.write_bytes(save({"embeddings": embeddings}))
     draft.replace(before.folder / name)
     said = {
         "format": _FORMAT,

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from see_tune.errors import CheckpointError
+from see_tune.models import weights_bytes
 from see_tune.wording import counted
 
 BEST_FILE = "best.safetensors"
@@ -81,9 +81,8 @@ def save_weights(folder: Path, model: nn.Module, metadata: Mapping[str, str]) ->
 
     Raises: CheckpointError where they cannot be written; the best before stays good.
     """
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     file = folder / BEST_FILE
-    write_whole(file, save(weights, metadata=dict(metadata)))
+    write_whole(file, weights_bytes(model, metadata))
     return file
 
 

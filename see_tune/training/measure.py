@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from see_tune.data.loading import Loader
 from see_tune.data.splits import Split, split_table
-from see_tune.data.table import ImageTable
+from see_tune.data.table import Classes, ImageTable, classes_of
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import EvaluationError
 from see_tune.evaluation import rank_queries, summarize_ranks
@@ -33,11 +33,13 @@ class Measured:
 
     metrics: what `evaluate_embeddings` returns, and ``embedding_variance``.
     labels: (Q,) the class of each query. best_positive_rank: (Q,), 0 where a query has no positive.
+    measured_on: the dataset, and the classes of the queries.
     """
 
     metrics: dict[str, float]
     labels: NDArray[np.int64]
     best_positive_rank: NDArray[np.int64]
+    measured_on: Classes
 
 
 def measure(
@@ -75,7 +77,7 @@ def measure(
         rows = queries if gallery is None else torch.cat([queries, gallery])
         classes = labels if gallery_labels is None else np.concatenate([labels, gallery_labels])
         metrics["nmi"] = normalized_mutual_information(rows, classes, seed=0)
-    return Measured(metrics, labels, ranks.best_positive_rank)
+    return Measured(metrics, labels, ranks.best_positive_rank, classes_of(table, split.query_rows))
 
 
 def measure_trained(
@@ -115,7 +117,7 @@ def measure_trained(
             nmi=nmi,
         )
     if spec.split.kind in ("test", "paper"):
-        count_look(home, Look(table.fingerprint(), "", name, spec.last_epoch, time.time()))
+        count_look(home, Look(measured.measured_on.fingerprint, "", name, spec.last_epoch, time.time()))
     return measured
 
 

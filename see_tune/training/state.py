@@ -7,6 +7,7 @@ the length of the history.
 from __future__ import annotations
 
 import gc
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from see_tune.data.table import Classes
 from see_tune.errors import CheckpointError, SpecError, TrainingError
 from see_tune.method.curriculum import share_at
 from see_tune.method.see_loss import SEELoss
@@ -61,6 +63,7 @@ class TrainingState:
     channels_last: bool
     micro_batch: int
     history: list[EpochResult] = field(default_factory=list)
+    trained_on: Classes | None = None
 
     def begin_epoch(self, epoch: int) -> None:
         """Set what depends on the epoch, counted from 1: learning rates, and whether the backbone is trained yet."""
@@ -92,7 +95,7 @@ class TrainingState:
             return None
         try:
             if best_epoch(tuple(self.history), objective) != best_before:
-                save_weights(folder, self.model, {"spec": _dump(self.spec), "epoch": str(result.epoch)})
+                save_weights(folder, self.model, self._header(result.epoch))
             return save_checkpoint(folder, result.epoch, self._contents())
         except CheckpointError as error:
             _log.error("epoch %d is not saved: %s", result.epoch, error)
@@ -115,6 +118,10 @@ class TrainingState:
         self.micro_batch = min(self.micro_batch, saved["micro_batch"])
         self.history = [EpochResult.from_json(text) for text in saved["history"]]
         restore_random(saved["random"], self.device)
+
+    def _header(self, epoch: int) -> dict[str, str]:
+        known = {"trained_on": json.dumps(self.trained_on.to_plain())} if self.trained_on else {}
+        return {"spec": _dump(self.spec), "epoch": str(epoch), **known}
 
     def _contents(self) -> dict[str, Any]:
         return {

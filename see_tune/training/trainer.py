@@ -15,6 +15,7 @@ raises passes through untouched: that is how a caller stops a training.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -30,13 +31,12 @@ from torch import Tensor, nn
 from see_tune.data.loading import Loader
 from see_tune.data.samplers import coverage, epoch_batches
 from see_tune.data.splits import Split, split_table
-from see_tune.data.table import ImageTable
-from see_tune.data.transforms import Preprocessing
+from see_tune.data.table import Classes, ImageTable, classes_of
 from see_tune.errors import CheckpointError, EvaluationError, SeeTuneError, SpecError, TrainingError
 from see_tune.home import Home
 from see_tune.losses import LOSSES
 from see_tune.method.see_loss import SEELoss, proxies_of, smallest_proxy_angle
-from see_tune.models import EmbeddingModel
+from see_tune.model_folder import StoredModel
 from see_tune.results import EpochResult, TrialResult, TrialStatus, best_epoch
 from see_tune.spec.models import TrialSpec
 from see_tune.training.checkpoint import load_weights, save_ranks
@@ -113,8 +113,8 @@ def train(
         release_memory(trial.device)
 
 
-def load_trained(folder: Path) -> tuple[EmbeddingModel, TrialSpec, Preprocessing]:
-    """The best model of a trained folder, in evaluation mode on the CPU, with its spec and how its images are prepared.
+def load_trained(folder: Path) -> StoredModel:
+    """The best model of a trained folder, in evaluation mode on the CPU.
 
     The spec is that of a training which ends after the epoch that the weights are of, and so with these weights.
 
@@ -130,12 +130,13 @@ def load_trained(folder: Path) -> tuple[EmbeddingModel, TrialSpec, Preprocessing
         preprocessing = make_preprocessing(spec)
         model = make_model(spec, preprocessing, weights="none")
         model.load_state_dict(weights)
-    except (ValueError, RuntimeError) as exc:  # pydantic's, torch's
+        trained_on = Classes.from_plain(json.loads(header["trained_on"])) if "trained_on" in header else None
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as exc:  # pydantic's, ours, torch's
         raise CheckpointError(
             f"{folder}: its weights are not those of the spec that they carry ({' '.join(str(exc).split())[:200]}). It was "
             "written by another version of see-tune; train it again."
         ) from exc
-    return model.eval(), spec, preprocessing
+    return StoredModel(model.eval(), preprocessing, spec, trained_on)
 
 
 class _Trial:
@@ -174,6 +175,7 @@ def _run(trial: _Trial) -> Generator[tuple[EpochResult, Path | None]]:
     split = split_table(table, **spec.split.model_dump())
     model = make_model(spec, preprocessing, weights=spec.model.weights)
     state = make_state(spec, model, make_loss(spec, split.num_classes), trial.device)
+    state.trained_on = classes_of(table, split.train_rows)
     trial.facts = describe(spec, table, split, preprocessing, state)
 
     state.restore(trial.folder)

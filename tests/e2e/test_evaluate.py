@@ -88,6 +88,33 @@ def test_a_final_trainings_folder_gives_what_the_study_reported(
     assert found["queries"] > 100
 
 
+def test_a_dataset_that_the_model_was_not_trained_on_is_told_with_the_classes_that_bear_a_name_of_its_training(
+    home: Path, summary: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = glyphs(home)
+    trained_on = table.class_names[table.labels[table.rows("train")[0]]]
+    rows = [f"{number}.png,{name},{split}" for number, (name, split) in enumerate(OTHERS + [(trained_on, "test")] * 2)]
+    (tmp_path / "manifest.csv").write_text("path,label,split\n" + "\n".join(rows) + "\n")
+    for number in range(len(rows)):
+        Image.new("RGB", (32, 32), (20 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    evaluate = ["evaluate", "models:/see-tune.glyphs@champion", "--home", str(home), "--json"]
+
+    assert main([*evaluate, "--dataset", "manifest", "--root", str(tmp_path)]) == 0
+    other = capfd.readouterr()
+    assert main(evaluate) == 0
+    own = capfd.readouterr()
+
+    assert "note: another dataset than the model was trained on" in other.err
+    assert "1 of 2 bear the name of one" in other.err
+    assert json.loads(other.out)["classes_trained_on"] == 1
+    assert "note:" not in own.err
+    assert json.loads(own.out)["classes_trained_on"] == 0
+    assert json.loads(own.out)["fingerprint"] == json.loads(own.out)["trained_on_fingerprint"]
+
+
+OTHERS = [(name, split) for name, split in (("one", "train"), ("two", "train"), ("three", "test")) for _ in range(2)]
+
+
 @pytest.fixture(scope="module")
 def champion(summary: dict[str, Any]) -> dict[str, float]:
     """What the study says of the model that it registered."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from see_tune.data.table import build_table, classes_of
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import WeightsError
 from see_tune.model_folder import load_model_folder, write_model_folder
@@ -43,6 +44,21 @@ def test_no_image_is_no_embedding(model_folder: Path) -> None:
 
 def test_where_the_pictures_lay_is_not_told(model_folder: Path) -> None:
     assert json.loads((model_folder / "model.json").read_text())["trial"]["dataset"].get("root") is None
+
+
+def test_what_it_was_trained_on_is_kept_and_no_class_is_named(model_folder: Path, tmp_path: Path) -> None:
+    table = build_table("folder", tmp_path, ["1.jpg", "2.jpg"], ["Ada", "Bob"], ["train", "test"])
+    ada, all_of_them = classes_of(table, np.array([0])), classes_of(table, np.array([0, 1]))
+    stored = load_model_folder(model_folder)
+    spec_json = stored.spec.model_dump_json(by_alias=True)
+    folder = write_model_folder(tmp_path / "model", stored.model, spec_json, stored.preprocessing, ada)
+    assert load_model_folder(folder).trained_on == ada
+    assert (all_of_them.shared_with(ada), len(all_of_them)) == (1, 2)
+    assert "Ada" not in (folder / "model.json").read_text()
+
+
+def test_whoever_may_read_the_description_may_read_the_weights(model_folder: Path) -> None:
+    assert (model_folder / "model.safetensors").stat().st_mode == (model_folder / "model.json").stat().st_mode
 
 
 def test_writing_again_replaces_the_model(model_folder: Path, tmp_path: Path) -> None:

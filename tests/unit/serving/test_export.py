@@ -123,6 +123,11 @@ def test_export_says_what_it_is_and_where_it_is_from_and_not_where_the_pictures_
     assert "/home/someone" not in text
 
 
+def test_whoever_may_read_the_description_may_read_the_weights(stored: StoredModel, tmp_path: Path) -> None:
+    folder = export_model(stored, tmp_path / "out", source="here")
+    assert len({file.stat().st_mode for file in folder.iterdir() if file.suffix != ".py"}) == 1
+
+
 def test_a_folder_that_holds_something_is_left_alone(stored: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UserError, match="is not empty"):

@@ -81,6 +81,10 @@ def test_index_holds_no_pickle_and_one_file_of_embeddings(index: Path, pictures:
     assert names == ["embeddings", "index.json", "model.json", "model.safetensors"]
 
 
+def test_whoever_may_read_one_file_of_an_index_may_read_all(index: Path) -> None:
+    assert len({file.stat().st_mode for file in index.rglob("*") if file.is_file()}) == 1
+
+
 def test_a_folder_without_pictures_is_refused_before_anything_is_written(stored: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="there is no picture"):

@@ -179,7 +179,7 @@ def test_see_and_its_baseline_share_everything_until_see_begins(spec_of: SpecMak
     train(on, home=home, folder=tmp_path / "on")
     train(off, home=home, folder=tmp_path / "off")
 
-    assert weights_hash(load_trained(tmp_path / "on")[0]) == weights_hash(load_trained(tmp_path / "off")[0])
+    assert weights_hash(load_trained(tmp_path / "on").model) == weights_hash(load_trained(tmp_path / "off").model)
 
 
 def test_lambda_0_is_the_baseline_to_the_last_bit(spec_of: SpecMaker, home: Home) -> None:
@@ -333,13 +333,18 @@ def test_the_trained_model_is_that_of_the_best_epoch(spec_of: SpecMaker, home: H
     result = train(spec_of(), home=home, folder=tmp_path / "all")
     train(spec_of(stop_epoch=result.best_epoch), home=home, folder=tmp_path / "to_best")
 
-    model, spec, preprocessing = load_trained(tmp_path / "all")
+    trained = load_trained(tmp_path / "all")
 
-    assert not model.training
-    assert spec == spec_of(stop_epoch=result.best_epoch)  # by which a look at test classes is counted
-    assert preprocessing.image_size == 32
+    assert not trained.model.training
+    assert trained.spec == spec_of(stop_epoch=result.best_epoch)  # by which a look at test classes is counted
+    assert trained.preprocessing.image_size == 32
+    assert trained.trained_on is not None
+    assert (trained.trained_on.fingerprint, len(trained.trained_on)) == (
+        result.facts["fingerprint"],
+        int(result.facts["train_classes"]),
+    )
     expected = load_checkpoint(tmp_path / "to_best")["model"]
-    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, expected[name]) for name, value in trained.model.state_dict().items())
 
 
 def test_a_folder_without_a_training_has_no_model(tmp_path: Path) -> None:
