@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from see_tune.errors import StudyError
+from see_tune.holding import holder_of
 from see_tune.home import Home, StudyFolder
 from see_tune.report.summary import study_result
 from see_tune.results import StudyResult
@@ -102,14 +103,14 @@ def read_record(name: str, home: Home) -> StudyRecord:
         home=home,
         search_ended=stored.search_ended if stored else "",
     )
-    note = stored.champion_note if stored else "none of its sessions has ended yet"
-    result = replace(result, champion=stored.champion if stored else None, champion_note=note)
+    if stored and (stored.champion or stored.status == "done"):  # the registry's word; else the rows say why there is none
+        result = replace(result, champion=stored.champion, champion_note=stored.champion_note)
     curves = {row.lineage: row.curve for row in running}
     for ledger in ledgers or ():
         curves |= ledger.histories() if ledger else {}
     out = tuple(row.lineage for row in running)
     reranked = _reranked(protocol) if protocol else {}
-    return StudyRecord(loaded, folder, result, _state(result, len(out)), searched, planned, out, curves, reranked)
+    return StudyRecord(loaded, folder, result, _state(result, folder, len(out)), searched, planned, out, curves, reranked)
 
 
 def _reranked(protocol: Protocol) -> dict[str, float]:
@@ -132,9 +133,11 @@ def _span_s(rows: list[FinishedRow]) -> float:
     return (max(ends)[0] - first).total_seconds() + duration_s
 
 
-def _state(result: StudyResult, out: int) -> str:
+def _state(result: StudyResult, folder: StudyFolder, out: int) -> str:
+    if out and holder_of(folder) is not None:
+        return f"running: {counted(out, 'row is', 'rows are')} out"
     if out:
-        return f"running, or cut off: {counted(out, 'row is', 'rows are')} out"
+        return f"cut off: {counted(out, 'row was', 'rows were')} out; it continues with: {result.commands['continue']}"
     if result.status == "done":
         return "done"
     if result.trials == 0:

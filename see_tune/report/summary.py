@@ -49,7 +49,7 @@ def study_result(
         off=_with_intervals(off) if off else None,
         gain=_gain(see, off),
         champion=None,
-        champion_note="no final phase has run",
+        champion_note=_no_champion(spec, planned),
         wall_s=wall_s,
         device_hours=sum(row.duration_s for row in rows) / 3600,
         folder=str(folder.root),
@@ -64,6 +64,16 @@ def study_result(
         gain_over_classes=_gain_over_classes(planned, see, off, folder),
         test_looks=_looks(rows, home),
     )
+
+
+def _no_champion(spec: StudySpec, planned: Sequence[FinishedRow]) -> str:
+    """Why nothing is registered, as far as the rows say."""
+    if spec.protocol == "paper":
+        return "chosen on test classes"
+    if spec.final is None:
+        return "it has no final phase (final: none)"
+    completed = any(row.plan.get("phase") == "final" and row.value is not None for row in planned)
+    return "its final runs have not all completed" if completed else "no final run has completed"
 
 
 def _looks(rows: Sequence[FinishedRow], home: Home) -> Looks | None:

@@ -9,6 +9,7 @@ import plotly.io
 import pytest
 
 from see_tune.errors import StudyError
+from see_tune.holding import held
 from see_tune.home import Home
 from see_tune.looks import Look, count_look
 from see_tune.report.document import Figure, Page
@@ -100,12 +101,31 @@ def test_report_changes_no_byte_of_the_storage(finished_home: Home) -> None:
     assert [path.name for path in storage.parent.iterdir() if "optuna.db-" in path.name] == []
 
 
-def test_running_study_shows_its_rows_and_requeues_none(home: Home, write: Write) -> None:
+def test_study_that_was_cut_off_shows_its_rows_and_requeues_none(home: Home, write: Write) -> None:
     write(home, killed_after=11)
     record = read_record("small", home)
-    assert record.state == "running, or cut off: 1 row is out"
+    assert record.state.startswith("cut off: 1 row was out; it continues with: see-tune run ")
     assert "Test: the test classes have not been met." in markdown("small", home)
     assert read_record("small", home).state == record.state
+
+
+def test_study_that_a_process_holds_is_running(home: Home, write: Write) -> None:
+    write(home, killed_after=11)
+    with held(home.study("small")):
+        assert read_record("small", home).state == "running: 1 row is out"
+
+
+@pytest.mark.parametrize(
+    ("killed_after", "why"),
+    [(6, "no final run has completed"), (13, "no final run has completed"), (17, "its final runs have not all completed")],
+)
+def test_why_there_is_no_champion_is_said_of_the_final_runs_that_there_are(
+    home: Home, write: Write, study_text: str, killed_after: int, why: str
+) -> None:
+    """Two trials and the baseline of four epochs each, then final runs of four."""
+    short = study_text.replace("trials: 14", "trials: 2").replace("rerank_top: 2", "rerank_top: 0")
+    write(home, short, killed_after=killed_after)
+    assert f"No champion: {why}" in markdown("small", home)
 
 
 def test_rows_that_were_cut_and_done_again_are_counted_once(home: Home, write: Write, study_text: str) -> None:
