@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from see_tune.cli.bar import progress_bar
-from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset, path_option, picture_option
+from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset, path_option, picture_option, refuse_needless_root
 from see_tune.wording import counted
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def _read(name: str, root: Path | None, home: Path | None, *, allow_partial: boo
     from see_tune.data import read_table
     from see_tune.home import dataset_places, find_home
 
+    refuse_needless_root(name, root)
     at_home = find_home(home)
     if (unfit := unwritable(at_home.root)) is not None:
         raise unfit

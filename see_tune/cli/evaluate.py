@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from see_tune.cli.best import Tracking
-from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset
+from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset, refuse_needless_root
 
 
 def evaluate(
@@ -35,6 +35,7 @@ def evaluate(
     stored = open_model(model, find_home(home), tracking)
     own = stored.spec.dataset
     chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own
+    refuse_needless_root(chosen.name, root)
     if root is not None:
         chosen = chosen.model_copy(update={"root": str(root)})
     spec = stored.spec.model_copy(update={"dataset": chosen, "split": SplitSpec(kind="test")})

@@ -48,6 +48,18 @@ def known_dataset(name: str | None) -> str | None:
     return name
 
 
+def refuse_needless_root(name: str, root: Path | None) -> None:
+    """Raises: DatasetError where a folder is named for a dataset that lies in none."""
+    from see_tune.data import DATASETS
+    from see_tune.errors import DatasetError
+
+    if root is not None and DATASETS[name].embedded:
+        raise DatasetError(
+            f"--root {root}: {name} is embedded and read from no folder; leave --root out. One's own pictures are the datasets "
+            "folder (one directory a class) and manifest (a CSV)"
+        )
+
+
 HomeFolder = Annotated[
     Path | None,
     path_option("--home", "Folder for everything written; default SEE_TUNE_HOME, then ./runs."),

@@ -62,18 +62,24 @@ def write_split_manifest(root: Path, out: Path, *, seed: int = 0, fractions: tup
     fractions: the parts of the classes that become validation and test classes; each gets at least two.
 
     Raises:
-        DatasetError: too few classes, `root` has splits already, `out` does not lie in `root` or in a folder above it or
-            cannot be written, or a name does not survive a manifest (blanks at its ends, a backslash).
+        DatasetError: too few classes, `root` has splits already, `out` is there already, does not lie in `root` or in a folder
+            above it or cannot be written, or a name does not survive a manifest (blanks at its ends, a backslash).
         ValueError: fractions that leave no training classes.
     """
     table = read_folder(root.resolve())
     if (table.split != TRAIN).any():
-        raise DatasetError(f"{root} has splits of its own (validation/, test/). Read it as it is: dataset.name: folder")
+        named = ", ".join(f"{part}/" for part in dict.fromkeys(path.partition("/")[0] for path in table.paths))
+        raise DatasetError(f"{root} has splits of its own ({named}). Read it as it is: dataset.name: folder")
     base = out.resolve().parent
     if not root.resolve().is_relative_to(base):
         raise DatasetError(
             f"{out} would list pictures outside of its own folder. Write it into {root} or a folder above, "
             "so that both move together"
+        )
+    if out.is_file():
+        raise DatasetError(
+            f"--out {out} is there already, and what was measured on its split could not be measured again once it is another: "
+            "name another file, or remove that one first"
         )
     split = _draw_splits(table, seed, fractions)
     files = [table.file(row).relative_to(base).as_posix() for row in range(len(table.labels))]
@@ -176,7 +182,9 @@ def _hint(names: list[str]) -> str:
 def _check_paths(file: Path, wheres: list[str], paths: list[str]) -> None:
     first: dict[str, str] = {}
     for where, path in zip(wheres, paths, strict=True):
-        if path == "." or "\0" in path or not is_inside(path):
+        if path == ".":
+            raise DatasetError(f"{where}: an empty path, or that of the CSV's folder itself. Each row names an image")
+        if "\0" in path or not is_inside(path):
             raise DatasetError(
                 f"{where}: path {path!r} does not stay in {file.parent}. Paths are relative to the CSV's folder, without .."
             )

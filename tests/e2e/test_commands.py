@@ -80,6 +80,8 @@ def test_missing_root_is_said_at_run_with_the_places_looked_in(
         (["ui"], "see-tune run"),
         (["datasets", "check", "cub"], "no dataset 'cub'"),
         (["datasets", "check", "cub200"], "CUB_200_2011"),
+        (["datasets", "check", "glyphs", "--root", "."], "glyphs is embedded and read from no folder; leave --root out"),
+        (["datasets", "sample", "glyphs", "--root", ".", "--out", "x.png"], "glyphs is embedded"),
         (["datasets", "sample", "glyphs", "--out", "no/such/folder.png"], "no/such/folder.png"),
         (["datasets", "sample", "glyphs", "--out", "x.svg"], "x.svg names no kind of picture; its suffix is to be .png, .jpg"),
         (["query", ".", "a.jpg", "--sheet", "x"], "x names no kind of picture; its suffix is to be .png, .jpg"),

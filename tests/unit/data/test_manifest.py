@@ -66,7 +66,7 @@ def test_a_byte_order_mark_and_crlf_ends_are_taken(tmp_path: Path) -> None:
         ("path,label\nx/../../y.jpg,a\n", r":2: path .* does not stay in"),
         ("path,label\n..\\y.jpg,a\n", r":2: path '../y.jpg' does not stay in"),
         ("path,label\n/etc/passwd,a\n", r":2: path '/etc/passwd' does not stay in"),
-        ("path,label\n,a\n", r":2: path '.' does not stay in"),
+        ("path,label\n,a\n", r":2: an empty path"),
         ("path,label\n1.jpg,\n", ":2: an empty label"),
         ("path,label\n1.jpg\n", ":2: as many fields as the header has columns"),
         ("path,label\n1.jpg,a,b\n", ":2: as many fields as the header has columns"),
@@ -99,6 +99,15 @@ def test_a_written_split_is_three_way_disjoint_and_repeatable(make_pictures: Mak
     assert not np.array_equal(write_split_manifest(root, root / "other.csv", seed=5).split, table.split)
 
 
+def test_a_split_that_is_there_is_not_written_over(make_pictures: Make) -> None:
+    root = make_pictures(*[f"{label}/{n}.jpg" for label in "abcdef" for n in range(2)])
+    write_split_manifest(root, root / "m.csv", seed=4)
+    before = (root / "m.csv").read_bytes()
+    with pytest.raises(DatasetError, match=r"m\.csv is there already"):
+        write_split_manifest(root, root / "m.csv", seed=5)
+    assert (root / "m.csv").read_bytes() == before
+
+
 def test_a_manifest_outside_of_its_pictures_is_refused(make_pictures: Make, tmp_path: Path) -> None:
     root = make_pictures(*[f"{label}/1.jpg" for label in "abcdef"])
     (tmp_path / "elsewhere").mkdir()
@@ -114,7 +123,7 @@ def test_too_few_classes_for_three_parts_is_an_error(make_pictures: Make) -> Non
 
 def test_a_folder_with_splits_is_not_split_again(make_pictures: Make) -> None:
     root = make_pictures("train/a/1.jpg", "test/b/1.jpg")
-    with pytest.raises(DatasetError, match="has splits of its own"):
+    with pytest.raises(DatasetError, match=r"has splits of its own \(train/, test/\)"):
         write_split_manifest(root, root / "m.csv")
 
 
