@@ -99,7 +99,7 @@ class Session:
         _write_atomically(self.folder.spec_file, dump_study(self.spec))
         if stored := stored_result(self.folder):  # no answer any more, until this session ends
             _write_result(self.folder, replace(stored, status="interrupted"))
-        tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.name, uri=self.spec.tracking.uri)
+        tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.called, uri=self.spec.tracking.uri)
         try:
             tracker.start_study(params=_study_params(self.spec), tags=self._tags(), started_at=self.started_at)
             _write_atomically(self.folder.environment_file, _environment())
@@ -272,7 +272,7 @@ class Session:
             "protocol": self.spec.protocol,
             "fingerprint": self.facts.fingerprint,
             "split": self.facts.split,
-            "dataset": self.spec.dataset.name,
+            "dataset": self.spec.dataset.called,
             "loss": self.spec.loss.name,
             "backbone": self.spec.model.backbone,
             "embedding_dim": str(self.spec.model.embedding_dim),
@@ -453,7 +453,7 @@ def _champion_candidate(
     arm = next(arm for arm in protocol.arms() if arm is not None and arm.lineage == champion.lineage)
     return ChampionCandidate(
         study=spec.study,
-        dataset=spec.dataset.name,
+        dataset=spec.dataset.called,
         backbone=spec.model.backbone,
         embedding_dim=spec.model.embedding_dim,
         protocol=spec.protocol,

@@ -84,7 +84,7 @@ def read_status(home: Home, name: str) -> StudyStatus:
     statuses = [row.result.status for row in searched]
     return StudyStatus(
         study=name,
-        dataset=spec.dataset.name,
+        dataset=spec.dataset.called,
         protocol=spec.protocol,
         objective=trial_values(spec).objective_metric,
         state=_state(folder, spec, holder),

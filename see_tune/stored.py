@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from see_tune.addresses import AUTO, LOCAL, find_tracking
 from see_tune.errors import CheckpointError, StudyError, WeightsError
 from see_tune.home import Home
 from see_tune.model_folder import StoredModel, load_model_folder
+from see_tune.studies import frozen, stored_result
 from see_tune.tracking.connection import reached
-from see_tune.tracking.registry import RegisteredVersion, fetch_model_folder, read_versions
+from see_tune.tracking.registry import Candidate, RegisteredVersion, fetch_model_folder, read_versions
 from see_tune.training import load_trained
 
 _VALID = (
     "valid: models:/see-tune.DATASET@champion, models:/see-tune.DATASET/VERSION, or the folder of a training "
     "(HOME/studies/STUDY/trials/LINEAGE)"
 )
-_URI = re.compile(r"models:/see-tune\.(?P<dataset>[a-z0-9]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
+_URI = re.compile(r"models:/see-tune\.(?P<dataset>[\w.-]+)(?:@(?P<alias>[\w-]+)|/(?P<version>\d+))")
 
 
 def open_model(name: str, home: Home, tracking: str = AUTO) -> StoredModel:
@@ -64,7 +66,18 @@ def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
             known = ", ".join(f"{version.version} ({' '.join(version.aliases) or 'no alias'})" for version in versions) or "none"
             where, another = (home.root, "home: --home DIR") if server == LOCAL else (server, "server: --tracking URL")
             raise StudyError(f"{uri} is not in the registry of {where}; versions there: {known}. Another {another}")
-        return load_model_folder(fetch_model_folder(client, chosen[0], Path(fetched)))
+        stored = load_model_folder(fetch_model_folder(client, chosen[0], Path(fetched)))
+    return _with_root(stored, chosen[0].candidate, home)
+
+
+def _with_root(stored: StoredModel, trained: Candidate, home: Home) -> StoredModel:
+    """The model with the path to its pictures, which no model holds, where its study in this home knows it."""
+    folder = home.study(trained.study)
+    result = stored_result(folder) if folder.spec_file.is_file() else None
+    if result is None or result.test_looks is None or result.test_looks.fingerprint != trained.fingerprint:
+        return stored
+    dataset = stored.spec.dataset.model_copy(update={"root": frozen(folder).spec.dataset.root})
+    return replace(stored, spec=stored.spec.model_copy(update={"dataset": dataset}))
 
 
 def _is_meant(version: RegisteredVersion, alias: str | None, number: str | None) -> bool:

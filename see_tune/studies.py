@@ -120,6 +120,8 @@ def _has_ended(stored: StudyResult, before: StudySpec, spec: StudySpec) -> bool:
 def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
     """A study goes on under the settings it began with; its search space alone may change.
 
+    Its dataset's title decides no number, but its runs are tracked under it.
+
     Raises: StudyError with each key that differs, and the ways out.
     """
     changed = identity_differences(before, spec)
@@ -129,6 +131,12 @@ def refuse_changed(before: StudySpec, spec: StudySpec) -> None:
             f"the study {spec.study} was begun with other settings, and its trials would not be comparable:\n{lines}\n"
             f"undo the change, give the new study a name of its own (--name {spec.study}-2), "
             f"or set the old one aside and begin anew (--fresh)"
+        )
+    if before.dataset.called != spec.dataset.called:
+        raise StudyError(
+            f"the study {spec.study} was begun with a dataset called {before.dataset.called}, under which its runs are tracked, "
+            f"and dataset.title calls it {spec.dataset.called} now: undo the change, or give the new study a name of its own "
+            f"(--name {spec.study}-2); warm_start: [{spec.study}] takes the trials over"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from see_tune.cli.options import AsJson, Dataset, HomeFolder, known_dataset
+from see_tune.cli.options import AsJson, Dataset, HomeFolder, dataset_title
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ Tracking = Annotated[
 
 def best(
     dataset: Annotated[
-        str | None, typer.Argument(metavar="DATASET", help="Every version of this one.", callback=known_dataset)
+        str | None, typer.Argument(metavar="DATASET", help="Every version of this one.", callback=dataset_title)
     ] = None,
     tracking: Tracking = "auto",
     home: HomeFolder = None,

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from see_tune.cli.best import Tracking
-from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, known_dataset, refuse_needless_root
+from see_tune.cli.options import AsJson, DatasetRoot, HomeFolder, dataset_title, known_dataset, refuse_needless_root
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="models:/see-tune.DATASET@champion, or a training's folder.")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", metavar="NAME", help="Default: the one it was trained on.", callback=known_dataset)
+        str | None, typer.Option("--dataset", metavar="NAME", help="Default: the one it was trained on.", callback=dataset_title)
     ] = None,
     root: DatasetRoot = None,
     nmi: Annotated[bool, typer.Option("--nmi", help="Also NMI over k-means clusters; minutes on a large dataset.")] = False,
@@ -34,7 +34,7 @@ def evaluate(
     check_faiss()
     stored = open_model(model, find_home(home), tracking)
     own = stored.spec.dataset
-    chosen = DatasetSpec(name=dataset, root=str(root) if root else None) if dataset and dataset != own.name else own
+    chosen = own if dataset in (None, own.called) else DatasetSpec(name=known_dataset(dataset))
     refuse_needless_root(chosen.name, root)
     if root is not None:
         chosen = chosen.model_copy(update={"root": str(root)})
@@ -45,11 +45,6 @@ def evaluate(
     )
     found, here, before = measured.metrics, measured.measured_on, stored.trained_on
     shared = here.shared_with(before) if before else None
-    if as_json:
-        fingerprints = {"fingerprint": here.fingerprint, "trained_on_fingerprint": before.fingerprint if before else None}
-        print(
-            json.dumps({"model": model, "dataset": chosen.name, **fingerprints, "classes_trained_on": shared, **found}, indent=2)
-        )
     if before and before.fingerprint != here.fingerprint:
         print(
             f"note: another dataset than the model was trained on (fingerprint {here.fingerprint}, not {before.fingerprint}), so "
@@ -57,8 +52,11 @@ def evaluate(
             file=sys.stderr,
         )
     if as_json:
+        about = {"model": model, "dataset": chosen.called, "fingerprint": here.fingerprint}
+        trained = {"trained_on_fingerprint": before.fingerprint if before else None, "classes_trained_on": shared}
+        print(json.dumps({**about, **trained, **found}, indent=2))
         return
-    print(f"{model} on the test classes of {chosen.name}")
+    print(f"{model} on the test classes of {chosen.called}")
     for name, value in found.items():
         print(f"  {name:<26} {_shown(name, value)}")
 

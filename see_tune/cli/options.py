@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -60,12 +61,26 @@ def refuse_needless_root(name: str, root: Path | None) -> None:
         )
 
 
+def dataset_title(name: str | None) -> str | None:
+    """What a dataset may be called, or none where it may be left out; the registry knows whether one is. Raises: DatasetError."""
+    if name is not None:
+        from see_tune.data import TITLE
+        from see_tune.errors import DatasetError
+
+        if not re.fullmatch(TITLE, name):
+            raise DatasetError(
+                f"no dataset can be called {name!r}; valid: a name from `see-tune datasets`, or the dataset.title of a study"
+            )
+    return name
+
+
 HomeFolder = Annotated[
     Path | None,
     path_option("--home", "Folder for everything written; default SEE_TUNE_HOME, then ./runs."),
 ]
 Dataset = Annotated[
-    str, typer.Argument(metavar="DATASET", help="A name from `see-tune datasets`.", callback=known_dataset, show_default=False)
+    str,
+    typer.Argument(metavar="DATASET", help="A dataset's name, or its title.", callback=dataset_title, show_default=False),
 ]
 StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A name from `see-tune list`.", show_default=False)]
 DatasetRoot = Annotated[

@@ -89,7 +89,7 @@ def _plan(loaded: Loaded, home: Home, until: Until, facts: DatasetFacts | None) 
     trial = trial_values(spec)
     judged = "no pruning" if spec.pruner.name == "none" else f"{spec.pruner.name} from epoch {grace_epochs(loaded)}"
     return {
-        "dataset": spec.dataset.name,
+        "dataset": spec.dataset.called,
         "model": f"{spec.model.backbone}, {counted(spec.model.embedding_dim, 'dimension')}, weights {spec.model.weights}",
         "loss": spec.loss.name,
         "objective": f"{trial.objective_metric} on {_measured_on(spec, facts)}",

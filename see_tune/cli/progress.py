@@ -91,7 +91,7 @@ def _cropped(line: str) -> Text:
 
 def title(spec: StudySpec, folder: StudyFolder) -> str:
     model = f"{spec.model.backbone}/{spec.model.embedding_dim}"
-    return f"{spec.study}  {spec.dataset.name}  {model}  {spec.protocol}  {folder.root}"
+    return f"{spec.study}  {spec.dataset.called}  {model}  {spec.protocol}  {folder.root}"
 
 
 def panel_lines(head: str, now: Snapshot) -> list[str]:

@@ -26,7 +26,7 @@ def ui(
     at_home, uri, only, best = find_home(home), AUTO, None, "best/val_recall_at_1"
     if study is not None:
         spec = frozen(existing_study(at_home, study)).spec
-        uri, only = spec.tracking.uri, f"{EXPERIMENT_PREFIX}{spec.dataset.name}"
+        uri, only = spec.tracking.uri, f"{EXPERIMENT_PREFIX}{spec.dataset.called}"
         best = f"best/{trial_values(spec).objective_metric.replace('/', '_')}"
         print(f"{study}: the run {study}, and those whose source it is; the best trial first")
 

@@ -18,7 +18,7 @@ def validate(file: StudyFile, set_: Overrides = None) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     spec = loaded.spec
     searched = ", ".join(parameter.name for parameter in loaded.space.parameters)
-    print(f"{file}: valid. {spec.study}: {counted(spec.budget.trials, 'trial')} on {spec.dataset.name}, searching {searched}")
+    print(f"{file}: valid. {spec.study}: {counted(spec.budget.trials, 'trial')} on {spec.dataset.called}, searching {searched}")
 
 
 def schema() -> None:

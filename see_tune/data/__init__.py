@@ -28,6 +28,7 @@ class DatasetEntry:
     source: where the data is had, for error messages and `see-tune datasets`.
     defaults: dotted spec keys that differ from the spec's own defaults on this dataset.
     embedded: made on the spot, from no root.
+    own: pictures of one's own: the entry's name says how they are read, and a title of one's own which they are.
     """
 
     reader: str
@@ -35,7 +36,11 @@ class DatasetEntry:
     source: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     embedded: bool = False
+    own: bool = False
 
+
+TITLE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""What a dataset may be called: a name that MLflow, a shell and a URI take as it is."""
 
 _GLYPHS_DEFAULTS = {
     "model.backbone": "glyphnet",
@@ -60,8 +65,8 @@ DATASETS: dict[str, DatasetEntry] = {
     "cars196": DatasetEntry("see_tune.data.cars:read", (1, 2, 4, 8, 16), "Stanford Cars, from a mirror: the original is gone"),
     "sop": DatasetEntry("see_tune.data.sop:read", (1, 10, 100, 1000), "Stanford_Online_Products.zip from Stanford CVGL"),
     "inshop": DatasetEntry("see_tune.data.inshop:read", (1, 10, 20, 30), "DeepFashion's In-shop benchmark, CUHK MMLab"),
-    "folder": DatasetEntry("see_tune.data.folder:read", (1, 2, 4, 8), "your own: one directory a class"),
-    "manifest": DatasetEntry("see_tune.data.manifest:read", (1, 2, 4, 8), "your own: a CSV with path,label"),
+    "folder": DatasetEntry("see_tune.data.folder:read", (1, 2, 4, 8), "your own: one directory a class", own=True),
+    "manifest": DatasetEntry("see_tune.data.manifest:read", (1, 2, 4, 8), "your own: a CSV with path,label", own=True),
     "glyphs": DatasetEntry("see_tune.data.glyphs:read", (1, 2, 4, 8), "embedded: no download", _GLYPHS_DEFAULTS, embedded=True),
 }
 

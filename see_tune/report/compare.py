@@ -38,7 +38,7 @@ _CAPTION = (
 )
 _COMPARED: dict[str, Callable[[StudyRecord], str]] = {
     "protocol": lambda record: record.spec.protocol,
-    "dataset": lambda record: record.spec.dataset.name,
+    "dataset": lambda record: record.spec.dataset.called,
     "dataset fingerprint": lambda record: record.facts.get("fingerprint", "unknown"),
     "backbone": lambda record: record.spec.model.backbone,
     "dimension": lambda record: str(record.spec.model.embedding_dim),

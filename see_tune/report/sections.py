@@ -93,7 +93,7 @@ def _five_lines(record: StudyRecord) -> Iterator[str]:
     searched = ", ".join(parameter.name for parameter in record.loaded.space.parameters)
     backbone = f"{spec.model.backbone}, {counted(spec.model.embedding_dim, 'dimension')}"
     see = "with" if spec.see.enabled else "without"
-    yield f"What: {spec.dataset.name}, {backbone}, {spec.loss.name} {see} SEE; searched: {searched}."
+    yield f"What: {spec.dataset.called}, {backbone}, {spec.loss.name} {see} SEE; searched: {searched}."
     yield (
         f"State: {record.state}. {result.trials} of {spec.budget.trials} trials: {result.complete} complete, "
         f"{result.pruned} pruned, {result.failed} failed; {duration(result.wall_s)}, {device_hours(result.device_hours)}."
@@ -184,8 +184,8 @@ def _final(record: StudyRecord) -> Iterator[Block]:
         yield Table(header, _by_seed(see, off), "Each seed met the test classes once a side.")
     if looks:
         yield Paragraph(
-            f"The test classes of {record.spec.dataset.name} were {looked_at(looks)} (from this home). The best of many looks is "
-            "partly luck, also where each was honest."
+            f"The test classes of {record.spec.dataset.called} were {looked_at(looks)} (from this home). The best of many looks "
+            "is partly luck, also where each was honest."
         )
 
 

@@ -37,7 +37,7 @@ def study_result(
     rows = [*searched, *planned]
     return StudyResult(
         study=spec.study,
-        dataset=spec.dataset.name,
+        dataset=spec.dataset.called,
         protocol=spec.protocol,
         status=status,
         trials=len(searched),

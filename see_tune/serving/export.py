@@ -85,6 +85,6 @@ def _description(stored: StoredModel, source: str) -> dict[str, object]:
             "channels_last": model.pool.channels_last,
         },
         "preprocessing": asdict(stored.preprocessing),
-        "trained_on": spec.dataset.name,
+        "trained_on": spec.dataset.called,
         "loss": spec.loss.name,
     }

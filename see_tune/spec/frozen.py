@@ -17,6 +17,7 @@ from see_tune.spec.values import apply, read, trial_values
 _MAY_CHANGE = (
     "study",
     "dataset.root",
+    "dataset.title",
     "data.cache",
     "data.cache_limit_gb",
     "data.workers",

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from see_tune.addresses import check_storage, check_tracking
-from see_tune.data import DATASETS
+from see_tune.data import DATASETS, TITLE
 from see_tune.losses import LOSSES
 from see_tune.method.curriculum import expanded_count, share_at
 
@@ -32,6 +32,10 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Title = Annotated[
+    str,
+    Field(pattern=TITLE, description="letters, digits, dots, dashes and underscores, a letter or digit first, at most 64"),
+]
 
 
 class RuleError(ValueError):
@@ -53,9 +57,30 @@ class DatasetSpec(Part):
 
     name: Literal[tuple(DATASETS)] = Field(description="cub200, cars196, sop, inshop, folder, manifest or glyphs")  # type: ignore[valid-type]
     root: str | None = Field(None, description="default: $SEE_TUNE_DATA/<name>, then ./data/<name>; no part of the identity")
+    title: Title | None = Field(
+        None, description="folder, manifest: what this one is called in the registry, so that each of yours has its own champion"
+    )
     classes: Count | None = Field(None, description="glyphs: a seeded subset of the classes, split evenly into training and test")
     allow_partial: bool = Field(False, description="accept counts that differ from the published ones")
     on_corrupt: Literal["fail", "skip"] = Field("fail", description="what to do with an image that does not decode")
+
+    @property
+    def called(self) -> str:
+        """Which dataset this is, wherever one is told from another; `name` alone says which reader reads it."""
+        return self.title or self.name
+
+    @model_validator(mode="after")
+    def _titled_if_own(self) -> Self:
+        if self.title is None:
+            return self
+        if not DATASETS[self.name].own:
+            own = " and ".join(name for name, entry in DATASETS.items() if entry.own)
+            raise RuleError("title", f"{self.name} is called {self.name}; a title is for {own}: leave it out")
+        if self.title in DATASETS:
+            raise RuleError(
+                "title", f"{self.title} is another dataset's name; valid: a name of your own, none of {', '.join(DATASETS)}"
+            )
+        return self
 
 
 class DataSpec(Part):

@@ -23,7 +23,7 @@ from see_tune.home import Home
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-EXPERIMENT_PREFIX = "see-tune/"  # before the dataset's name
+EXPERIMENT_PREFIX = "see-tune/"  # before what the dataset is called
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

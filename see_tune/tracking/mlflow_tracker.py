@@ -40,7 +40,7 @@ class Tracker:
     """The driver's side: everything is appended to the study's spool, nothing waits for MLflow.
 
     home, study: whose runs, and where the spool lies.
-    dataset: names the experiment.
+    dataset: what it is called; names the experiment.
     uri: ``local``, or ``http(s)://host:port`` of a server, which may be away.
 
     Delivery starts at once with what an earlier process could not deliver. Times are Unix times in seconds.

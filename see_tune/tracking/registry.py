@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from see_tune.data import DATASETS
 from see_tune.errors import StudyError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _COMPARED = ("fingerprint", "split_hash", "protocol", "crop", "objective")
 class Candidate:
     """A model that asks to be champion.
 
-    study, dataset: where it comes from; the dataset names the registered model.
+    study, dataset: where it comes from; what the dataset is called names the registered model.
     validation: the re-ranked validation mean of `objective`, by which versions are compared.
     test, test_mean: its own test metrics (``test/recall_at_1``) and their means over the seeds, reported, never compared.
     fingerprint, split_hash, protocol, crop, objective: what must agree for `validation` to be comparable.
@@ -109,7 +110,7 @@ class RegisteredVersion:
 
 
 def model_name(dataset: str) -> str:
-    """The registered model of a dataset."""
+    """The registered model of a dataset, by what that is called."""
     return f"see-tune.{dataset}"
 
 
@@ -132,21 +133,40 @@ def register_champion(client: MlflowClient, candidate: Candidate, *, model_folde
 
 
 def read_versions(client: MlflowClient, dataset: str | None = None) -> tuple[RegisteredVersion, ...]:
-    """The versions of one dataset's model, or of all datasets', oldest first; versions that others registered are left out."""
+    """The versions of one dataset's model, or of all datasets', oldest first; versions that others registered are left out.
+
+    Raises:
+        StudyError: no dataset is called so, neither one of see-tune's nor one whose model is registered.
+    """
+    models = _registered_models(client)
     if dataset is not None:
-        models = [model_name(dataset)]
-    else:
-        models = [found.name for found in client.search_registered_models("name LIKE 'see-tune.%'")]
-    return tuple(version for model in models if _model_exists(client, model) for version in _versions(client, model).values())
+        models = [model for model in _known(dataset, models) if model == model_name(dataset)]
+    return tuple(version for model in models for version in _versions(client, model).values())
+
+
+def _registered_models(client: MlflowClient) -> list[str]:
+    return [found.name for found in client.search_registered_models("name LIKE 'see-tune.%'", max_results=1000)]
+
+
+def _known(dataset: str, models: list[str]) -> list[str]:
+    """The registered models, where `dataset` may be among them."""
+    if dataset not in DATASETS and model_name(dataset) not in models:
+        titles = [model.removeprefix(model_name("")) for model in models]
+        there = f"those that have: {', '.join(titles)}" if titles else "none has yet"
+        raise StudyError(
+            f"no dataset called {dataset!r} has a registered model here; {there}. A study's final phase registers one, under its "
+            "dataset.title or the dataset's own name: see-tune run FILE"
+        )
+    return models
 
 
 def promote(client: MlflowClient, dataset: str, version: int) -> RegisteredVersion:
     """Make `version` the champion by hand, whatever its validation mean and whether or not it is comparable.
 
     Raises:
-        StudyError: there is no such version, or it was chosen on the test classes.
+        StudyError: there is no such dataset or version, or it was chosen on the test classes.
     """
-    chosen = _versions(client, model_name(dataset)).get(version) if _model_exists(client, model_name(dataset)) else None
+    chosen = next((found for found in read_versions(client, dataset) if found.version == version), None)
     if chosen is None:
         raise StudyError(f"{model_name(dataset)} has no version {version}; see-tune best {dataset} lists what there is")
     if chosen.candidate.protocol == "paper":
@@ -207,10 +227,6 @@ def _ensure_model(client: MlflowClient, model: str) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-
-
-def _model_exists(client: MlflowClient, model: str) -> bool:
-    return any(found.name == model for found in client.search_registered_models(f"name = '{model}'"))
 
 
 def _version_of_run(client: MlflowClient, model: str, run_id: str) -> int | None:

@@ -120,6 +120,27 @@ TABLE = [
     after("a fraction that packs badly", "resources: {gpus: 0.4}", "resources.gpus", "nearest: 0.333333 or 0.5"),
     after("an early pruner", "pruner: {grace_epochs: 5}", "pruner.grace_epochs", "write at least 51, auto, or force: true"),
     # The search block
+    Wrong(
+        "a title of a named dataset",
+        HEAD.replace("name: cars196", "name: cars196, title: cars"),
+        2,
+        "dataset.title",
+        "cars196 is called cars196; a title is for folder and manifest",
+    ),
+    Wrong(
+        "a title that is a dataset's name",
+        HEAD.replace("name: cars196", "name: folder, title: sop"),
+        2,
+        "dataset.title",
+        "sop is another dataset's name; valid: a name of your own",
+    ),
+    Wrong(
+        "a title with a slash",
+        HEAD.replace("name: cars196", "name: folder, title: my/birds"),
+        2,
+        "dataset.title",
+        "valid: text, letters, digits, dots",
+    ),
     Wrong("nothing searched", "study: s\ndataset: {name: cars196}\nsearch: {}\n", 3, "search", "is empty; valid: at least one"),
     search(
         "an unknown searched key", "see.n_agu: {int: [1, 4]}", "see.n_agu", "unknown key; did you mean see.n_aug? valid: see."

@@ -141,6 +141,15 @@ def test_failure_beside_the_search_is_tried_again(
     assert (settled(asked(), Home(tmp_path), until) is None) == tried_again
 
 
+def test_a_study_goes_on_under_the_title_that_its_runs_are_tracked_under(folder: StudyFolder, tmp_path: Path) -> None:
+    own = SEARCHED.replace("{name: glyphs}", "{name: folder, root: birds, title: birds}")
+    folder.spec_file.write_text(own)
+    assert settled(parse_study(own, "s.yaml"), Home(tmp_path), "final") is None
+    for other in ("", ", title: fish"):
+        with pytest.raises(StudyError, match=r"called birds.*undo the change.*--name s-2.*warm_start: \[s\]"):
+            settled(parse_study(own.replace(", title: birds", other), "s.yaml"), Home(tmp_path), "final")
+
+
 def test_an_answer_that_is_shown_again_has_the_looks_up_to_now(folder: StudyFolder, tmp_path: Path) -> None:
     look = Look("feed", "s", "final-see-t001-e3-s0", 3, 1.7e9)
     count_look(folder.home, look)

@@ -25,6 +25,11 @@ def fit(new: str, old: str = OLD, point: dict[str, Any] = POINT) -> dict[str, An
     return fitted(trained(load(old).spec, point), loaded.spec, loaded.space)
 
 
+def test_a_title_changes_no_number_so_trials_from_before_it_fit() -> None:
+    own = OLD.replace("{name: cars196}", "{name: manifest, root: birds.csv}")
+    assert fit(own.replace("birds.csv", "birds.csv, title: birds"), own) == POINT
+
+
 @pytest.mark.parametrize(
     ("search", "point"),
     [

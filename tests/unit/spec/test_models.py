@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from pydantic import ValidationError
 
+from see_tune.data import DATASETS, TITLE
 from see_tune.losses import LOSSES
 from see_tune.spec.models import DatasetSpec, LossSpec, OptimizerSpec, PaceSpec, ResourcesSpec, SEESpec, TrialSpec
 
@@ -24,6 +27,36 @@ def test_the_k_of_recall_are_sorted_and_hold_1() -> None:
 
 def test_the_dataset_brings_its_own_k() -> None:
     assert TrialSpec(dataset=DatasetSpec(name="inshop")).ks == (1, 10, 20, 30)
+
+
+def test_pictures_of_ones_own_are_called_by_their_title_and_by_their_reader_without_one() -> None:
+    assert DatasetSpec(name="manifest", title="birds").called == "birds"
+    assert DatasetSpec(name="manifest").called == "manifest"
+    assert DatasetSpec(name="cub200").called == "cub200"
+
+
+@pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if not entry.own])
+def test_a_named_dataset_takes_no_title(name: str) -> None:
+    with pytest.raises(ValidationError, match="a title is for folder and manifest"):
+        DatasetSpec(name=name, title="birds")
+
+
+@pytest.mark.parametrize("title", sorted(DATASETS))
+def test_a_title_is_no_datasets_own_name(title: str) -> None:
+    with pytest.raises(ValidationError, match="another dataset's name"):
+        DatasetSpec(name="folder", title=title)
+
+
+@pytest.mark.parametrize("title", ["a b", "a/b", "a:b", "a@b", "../x", ".x", "-x", "", "é", "x" * 65, "a\n"])
+def test_a_title_is_a_name_that_a_registry_takes(title: str) -> None:
+    with pytest.raises(ValidationError):
+        DatasetSpec(name="folder", title=title)
+    assert not re.fullmatch(TITLE, title)
+
+
+@pytest.mark.parametrize("title", ["birds", "Birds_2024-v1.0", "7", "x" * 64])
+def test_a_title_has_letters_digits_dots_dashes_and_underscores(title: str) -> None:
+    assert DatasetSpec(name="folder", title=title).called == title
 
 
 def test_the_last_epoch_is_the_horizon_unless_the_trial_stops_before() -> None:

@@ -60,6 +60,26 @@ def test_the_better_validation_mean_is_champion_and_a_draw_changes_nothing(enter
     assert "50.0" in result.note or result.champion
 
 
+def test_two_datasets_of_ones_own_have_a_champion_each_and_promoting_one_leaves_the_other(enter, client, candidate) -> None:
+    for value in (0.5, 0.4):
+        enter(candidate(value, dataset="Birds_2024-v1.0"))
+        enter(candidate(value, dataset="fish"))
+    promote(client, "fish", 2)
+    assert (champion(client, "Birds_2024-v1.0"), champion(client, "fish")) == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["fsh", "", "o'clock"])
+def test_a_name_that_nothing_is_registered_under_is_answered_with_those_that_are(enter, client, candidate, name) -> None:
+    enter(candidate(dataset="fishes"))
+    for ask in (lambda: read_versions(client, name), lambda: promote(client, name, 1)):
+        with pytest.raises(StudyError, match=f"no dataset called .*{name}.*those that have: .*fishes"):
+            ask()
+
+
+def test_a_dataset_of_see_tunes_own_may_have_no_version_yet(client) -> None:
+    assert read_versions(client, "cub200") == ()
+
+
 def test_the_test_metrics_choose_nothing(enter, client, candidate) -> None:
     enter(candidate(0.5, test={"test/recall_at_1": 0.1}))
     enter(candidate(0.4, test={"test/recall_at_1": 0.9}))
@@ -132,9 +152,9 @@ def test_promotion_by_hand_holds_until_a_comparable_version_is_better(enter, cli
 
 
 def test_a_version_that_cannot_be_champion_is_not_promoted(enter, client, candidate) -> None:
-    with pytest.raises(StudyError, match="has no version 1"):
-        promote(client, candidate().dataset, 1)
     enter(candidate(protocol="paper"))
+    with pytest.raises(StudyError, match="has no version 2"):
+        promote(client, candidate().dataset, 2)
     with pytest.raises(StudyError, match="chosen on the test classes"):
         promote(client, candidate().dataset, 1)
 
