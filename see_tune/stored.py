@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from see_tune.addresses import AUTO, LOCAL, find_tracking
 from see_tune.errors import CheckpointError, StudyError, WeightsError
@@ -20,6 +23,9 @@ from see_tune.studies import frozen, stored_result
 from see_tune.tracking.connection import reached
 from see_tune.tracking.registry import Candidate, RegisteredVersion, fetch_model_folder, read_versions
 from see_tune.training import load_trained
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 _VALID = (
     "valid: models:/see-tune.DATASET@champion, models:/see-tune.DATASET/VERSION, or the folder of a training "
@@ -50,7 +56,28 @@ def open_model(name: str, home: Home, tracking: str = AUTO) -> StoredModel:
         raise WeightsError(f"{name!r} is no training with a model: {error} Otherwise {_VALID}") from error
 
 
+def resolve_version(uri: str, home: Home, tracking: str = AUTO) -> str:
+    """The ``models:/see-tune.DATASET/VERSION`` that a registry's URI means now; an alias may mean another one tomorrow.
+
+    Raises:
+        StudyError: the registry has no such version.
+    """
+    with _registered(uri, home, tracking) as (_, version):
+        return f"models:/{version.model}/{version.version}"
+
+
 def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
+    with (
+        _registered(uri, home, tracking) as (client, version),
+        tempfile.TemporaryDirectory(prefix="see-tune-model-") as fetched,
+    ):
+        stored = load_model_folder(fetch_model_folder(client, version, Path(fetched)))
+    return _with_root(stored, version.candidate, home)
+
+
+@contextmanager
+def _registered(uri: str, home: Home, tracking: str) -> Iterator[tuple[MlflowClient, RegisteredVersion]]:
+    """The version that a URI means, and the registry it is in."""
     matched = _URI.fullmatch(uri)
     if matched is None:
         raise StudyError(
@@ -59,15 +86,14 @@ def _from_registry(uri: str, home: Home, tracking: str) -> StoredModel:
     server = find_tracking(tracking)
     if server == LOCAL and not home.mlflow_db.is_file():
         raise StudyError(f"{uri} is not in the registry of {home.root}: nothing was tracked there yet. Another home: --home DIR")
-    with reached(home, tracking) as client, tempfile.TemporaryDirectory(prefix="see-tune-model-") as fetched:
+    with reached(home, tracking) as client:
         versions = read_versions(client, matched["dataset"])
         chosen = [version for version in versions if _is_meant(version, matched["alias"], matched["version"])]
         if not chosen:
             known = ", ".join(f"{version.version} ({' '.join(version.aliases) or 'no alias'})" for version in versions) or "none"
             where, another = (home.root, "home: --home DIR") if server == LOCAL else (server, "server: --tracking URL")
             raise StudyError(f"{uri} is not in the registry of {where}; versions there: {known}. Another {another}")
-        stored = load_model_folder(fetch_model_folder(client, chosen[0], Path(fetched)))
-    return _with_root(stored, chosen[0].candidate, home)
+        yield client, chosen[0]
 
 
 def _with_root(stored: StoredModel, trained: Candidate, home: Home) -> StoredModel:

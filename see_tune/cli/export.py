@@ -26,9 +26,9 @@ def export(
     """Write the champion as a folder that loads without see-tune. Its preprocessing is in it, with the lines that join them."""
     from see_tune.home import find_home
     from see_tune.serving.export import export_model
-    from see_tune.stored import open_model
+    from see_tune.stored import open_model, resolve_version
 
-    uri = model_uri(dataset, version)
+    uri = resolve_version(model_uri(dataset, version), find_home(home), tracking)
     export_model(open_model(uri, find_home(home), tracking), out, source=uri, format_=format_)
     print(f"{out}   python {out / 'embed.py'} OUT.npy IMAGE...")
 

@@ -17,7 +17,8 @@ from see_tune.cli.options import AsJson, Dataset, HomeFolder, path_option, pictu
 from see_tune.wording import counted
 
 if TYPE_CHECKING:
-    from see_tune.serving.index import Hit
+    from see_tune.home import Home
+    from see_tune.serving.index import Hit, Index
 
 
 def index(
@@ -35,24 +36,48 @@ def index(
 ) -> None:
     """Embed a folder of pictures with the champion. `see-tune query` looks pictures up in it."""
     from see_tune.home import find_home
-    from see_tune.serving.index import build_index, update_index
-    from see_tune.stored import open_model
+    from see_tune.serving.index import build_index, read_index, refuse_another, update_index
+    from see_tune.stored import open_model, resolve_version
 
+    at_home, uri = find_home(home), model_uri(dataset, version)
     with progress_bar("embedding", as_json=as_json) as progress:
         if update:
-            changes = update_index(out, images, progress=progress)
+            made = read_index(out)
+            source = made.source
+            refuse_another(made, uri.partition("@")[0], images)
+            if version is None:
+                _say_of_another_champion(made, uri, at_home, tracking)
+            changes = update_index(made, progress=progress)
         else:
-            uri = model_uri(dataset, version)
-            changes = build_index(open_model(uri, find_home(home), tracking), images, out, source=uri, progress=progress)
+            source = resolve_version(uri, at_home, tracking)
+            changes = build_index(open_model(source, at_home, tracking), images, out, source=source, progress=progress)
     if as_json:
-        print(json.dumps(dataclasses.asdict(changes), indent=2))
+        print(json.dumps({"model": source, **dataclasses.asdict(changes)}, indent=2))
         return
     for path, why in changes.skipped.items():
         print(f"skipped {path}: {why}", file=sys.stderr)
     print(
         f"{out}: {counted(changes.embedded + changes.kept, 'picture')} ({changes.embedded} embedded now, "
-        f"{changes.removed} removed)   see-tune query {out} IMAGE"
+        f"{changes.removed} removed) by {source}   see-tune query {out} IMAGE"
     )
+
+
+def _say_of_another_champion(made: Index, uri: str, home: Home, tracking: str) -> None:
+    """One line where the champion is another version by now; an index needs no registry, so one that is away stops nothing."""
+    from see_tune.errors import UserError
+    from see_tune.stored import resolve_version
+
+    try:
+        champion = resolve_version(uri, home, tracking)
+    except UserError as error:
+        print(f"note: {made.source} made {made.folder}; whether it is champion still can't be told: {error}", file=sys.stderr)
+        return
+    if champion != made.source:
+        print(
+            f"note: {made.folder} keeps {made.source}, which made it; the champion is {champion} by now: "
+            "another --out makes an index with it",
+            file=sys.stderr,
+        )
 
 
 def query(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Index:
     """An index that was read.
 
     images: the folder that the pictures' paths are relative to.
-    source: what the model is called, for people.
+    source: the version that made it, ``models:/see-tune.DATASET/VERSION``.
     embeddings: (N, D), row i of pictures[i].
     """
 
@@ -102,18 +103,39 @@ def build_index(stored: StoredModel, images: Path, out: Path, *, source: str, pr
     return _write(empty, load_model_folder(model_folder), pictures, progress)
 
 
-def update_index(folder: Path, images: Path | None = None, *, progress: Progress | None = None) -> Changes:
+def update_index(index: Index, *, progress: Progress | None = None) -> Changes:
     """Embed what is new or changed below the index's pictures, and forget what is gone; the model stays the index's own.
 
-    images: where the pictures lie now, if they were moved.
+    Raises:
+        UserError: there is no picture any more.
+    """
+    return _write(index, load_model_folder(index.folder / "model"), _find_pictures(index.images), progress)
+
+
+def refuse_another(index: Index, model: str, images: Path) -> None:
+    """An index keeps its model and its folder: embeddings of two models do not mix, and paths are relative to one folder.
+
+    model: ``models:/see-tune.DATASET/VERSION``, or ``models:/see-tune.DATASET`` for whichever version made the index.
 
     Raises:
-        UserError: `folder` is no index, or there is no picture any more.
+        UserError: the index was made with another model, or of another folder.
     """
-    index = read_index(folder)
-    root = images.resolve() if images else index.images
-    moved = Index(folder, root, index.source, index.pictures, index.embeddings)
-    return _write(moved, load_model_folder(folder / "model"), _find_pictures(root), progress)
+    if model not in (index.source, _dataset_model(index.source)):
+        raise UserError(
+            f"{index.folder} was made by {index.source}, and embeddings of {model} do not mix with its own. "
+            f"Update it as an index of {_dataset_model(index.source).rpartition('see-tune.')[2]} and without --version, or name "
+            "another --out to make a new one"
+        )
+    if images.resolve() != index.images:
+        raise UserError(
+            f"{index.folder} is of the pictures in {index.images}, not of those in {images.resolve()}. "
+            f"Update it with --images {index.images}, or name another --out to make a new one"
+        )
+
+
+def _dataset_model(uri: str) -> str:
+    """``models:/see-tune.glyphs/2`` -> ``models:/see-tune.glyphs``"""
+    return re.sub(r"(@[\w-]+|/\d+)$", "", uri)
 
 
 def read_index(folder: Path) -> Index:

@@ -103,7 +103,7 @@ def test_export_refuses_a_format_it_cannot_write(home: Path, tmp_path: Path, cap
 def test_index_is_asked_updated_and_drawn(home: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index, picture = str(tmp_path / "index"), str(pictures / "000.png")
     assert main(["index", "glyphs", "--images", str(pictures), "--out", index, "--home", str(home)]) == 0
-    assert "30 pictures (30 embedded now, 0 removed)" in capsys.readouterr().out
+    assert "30 pictures (30 embedded now, 0 removed) by models:/see-tune.glyphs/1" in capsys.readouterr().out
     assert main(["query", index, picture, "--top", "3", "--json", "--sheet", str(tmp_path / "sheet.png")]) == 0
     (answer,) = said(capsys)
     assert [hit["rank"] for hit in answer["hits"]] == [1, 2, 3]
@@ -111,7 +111,7 @@ def test_index_is_asked_updated_and_drawn(home: Path, pictures: Path, tmp_path: 
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 4 * 96
     assert main(["index", "glyphs", "--images", str(pictures), "--out", index, "--update", "--json", "--home", str(home)]) == 0
-    assert said(capsys) == {"embedded": 0, "kept": 30, "removed": 0, "skipped": {}}
+    assert said(capsys) == {"model": "models:/see-tune.glyphs/1", "embedded": 0, "kept": 30, "removed": 0, "skipped": {}}
 
 
 def test_compare_prints_a_table_for_a_paper(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,68 @@ def test_a_champion_is_evaluated_on_another_collection_that_is_named(home: Path,
     assert "no dataset 'foo'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def index(home: Path, tmp_path: Path) -> list[str]:
+    """An index by the first version of `birds`, as the command that brings it up to date."""
+    command = ["index", "birds", "--images", str(home.parent / "birds"), "--out", str(tmp_path / "index"), "--home", str(home)]
+    assert main(command) == 0
+    return [*command, "--update"]
+
+
+def test_an_index_and_an_export_name_the_version_that_made_them(home: Path, index: list[str], tmp_path: Path) -> None:
+    assert main(["export", "birds", "--out", str(tmp_path / "export"), "--home", str(home)]) == 0
+    for file in ("index/index.json", "export/model.json"):
+        assert json.loads((tmp_path / file).read_text())["source"] == "models:/see-tune.birds/1"
+
+
+def test_an_index_is_updated_of_its_own_dataset_folder_and_version_alone(
+    home: Path, index: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = (tmp_path / "index/index.json").read_text()
+    own, other = str(home.parent / "birds"), str(home.parent / "fish")
+    for before, after, says in (
+        ("birds", "fish", "was made by models:/see-tune.birds/1, and embeddings of models:/see-tune.fish do not mix"),
+        (own, other, f"is of the pictures in {own}, not of those in {other}"),
+    ):
+        assert main([after if word == before else word for word in index]) == 2
+        assert says in capsys.readouterr().err
+    assert main([*index, "--version", "2"]) == 2
+    assert "embeddings of models:/see-tune.birds/2 do not mix" in capsys.readouterr().err
+    assert (tmp_path / "index/index.json").read_text() == written
+
+
+def test_an_update_keeps_the_model_of_the_index_and_says_when_the_champion_is_another(
+    home: Path, index: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{home}/mlflow.db")
+    first = client.get_model_version("see-tune.birds", "1")
+    second = str(client.create_model_version("see-tune.birds", first.source, first.run_id, tags=first.tags).version)
+    capsys.readouterr()
+    assert main(index) == 0
+    assert capsys.readouterr().err == ""
+    try:
+        assert main(["promote", "birds", second, "--home", str(home)]) == 0
+        capsys.readouterr()
+        assert main(index) == 0
+    finally:
+        client.set_registered_model_alias("see-tune.birds", "champion", "1")
+    said = capsys.readouterr()
+    assert said.err == (
+        f"note: {tmp_path}/index keeps models:/see-tune.birds/1, which made it; the champion is models:/see-tune.birds/{second} "
+        "by now: another --out makes an index with it\n"
+    )
+    assert "by models:/see-tune.birds/1" in said.out
+
+
+def test_an_index_is_updated_where_its_registry_is_not(
+    index: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*index[:-2], str(tmp_path / "elsewhere"), "--update"]) == 0
+    assert "note: models:/see-tune.birds/1 made" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["best", "bird"], ["promote", "bird", "1"], ["export", "bird", "--out", "absent"]])
 def test_a_misspelt_title_is_answered_with_those_that_have_a_model(
     arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]

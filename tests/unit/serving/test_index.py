@@ -11,12 +11,14 @@ from PIL import Image
 from see_tune.data.folder import IMAGE_ENDINGS
 from see_tune.errors import DatasetError, UserError
 from see_tune.model_folder import StoredModel
-from see_tune.serving.index import Changes, build_index, query_index, read_index, update_index
+from see_tune.serving.index import Changes, build_index, query_index, read_index, refuse_another, update_index
+
+SOURCE = "models:/see-tune.birds/2"
 
 
 @pytest.fixture
 def index(stored: StoredModel, pictures: Path, tmp_path: Path) -> Path:
-    build_index(stored, pictures, tmp_path / "index", source="a test")
+    build_index(stored, pictures, tmp_path / "index", source=SOURCE)
     return tmp_path / "index"
 
 
@@ -41,7 +43,7 @@ def test_update_embeds_the_new_keeps_the_old_and_forgets_the_gone(index: Path, p
     (pictures / "a/0.png").unlink()
     Image.new("RGB", (40, 40), "red").save(pictures / "a/1.png")
     Image.new("RGB", (40, 40), "blue").save(pictures / "new.JPG", format="JPEG")
-    assert update_index(index) == Changes(embedded=2, kept=7, removed=1, skipped={})
+    assert update_index(read_index(index)) == Changes(embedded=2, kept=7, removed=1, skipped={})
     after = read_index(index)
     assert "a/0.png" not in {picture.path for picture in after.pictures}
     unchanged = {picture.path: row for row, picture in enumerate(before.pictures)}
@@ -52,7 +54,7 @@ def test_update_embeds_the_new_keeps_the_old_and_forgets_the_gone(index: Path, p
 
 def test_updated_index_equals_one_that_is_built_anew(index: Path, stored: StoredModel, pictures: Path, tmp_path: Path) -> None:
     Image.new("RGB", (40, 40), "blue").save(pictures / "a/00.png")
-    update_index(index)
+    update_index(read_index(index))
     build_index(stored, pictures, tmp_path / "anew", source="a test")
     updated, anew = read_index(index), read_index(tmp_path / "anew")
     assert updated.pictures == anew.pictures
@@ -76,7 +78,7 @@ def test_what_does_not_decode_is_skipped_and_named(stored: StoredModel, pictures
 
 def test_index_holds_no_pickle_and_one_file_of_embeddings(index: Path, pictures: Path) -> None:
     (pictures / "a/0.png").unlink()
-    update_index(index)
+    update_index(read_index(index))
     names = sorted(file.name.partition("-")[0] for file in index.rglob("*") if file.is_file())
     assert names == ["embeddings", "index.json", "model.json", "model.safetensors"]
 
@@ -95,6 +97,22 @@ def test_a_folder_without_pictures_is_refused_before_anything_is_written(stored:
 def test_an_index_is_not_written_over(index: Path, stored: StoredModel, pictures: Path) -> None:
     with pytest.raises(UserError, match="--update"):
         build_index(stored, pictures, index, source="a test")
+
+
+@pytest.mark.parametrize("model", [SOURCE, "models:/see-tune.birds"])
+def test_an_index_is_updated_by_the_version_or_the_dataset_that_made_it(index: Path, pictures: Path, model: str) -> None:
+    refuse_another(read_index(index), model, pictures / "a" / "..")
+
+
+@pytest.mark.parametrize("model", ["models:/see-tune.birds/3", "models:/see-tune.fish", "models:/see-tune.bird"])
+def test_an_index_of_one_model_takes_no_embeddings_of_another(index: Path, pictures: Path, model: str) -> None:
+    with pytest.raises(UserError, match=rf"was made by {SOURCE}, and embeddings of {model} do not mix.*another --out"):
+        refuse_another(read_index(index), model, pictures)
+
+
+def test_an_index_of_one_folder_is_not_turned_into_one_of_another(index: Path, pictures: Path) -> None:
+    with pytest.raises(UserError, match=f"of the pictures in {pictures}, not of those in {pictures / 'a'}.*another --out"):
+        refuse_another(read_index(index), SOURCE, pictures / "a")
 
 
 def test_what_is_no_index_says_how_one_is_made(tmp_path: Path) -> None:
