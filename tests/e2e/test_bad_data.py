@@ -179,7 +179,7 @@ def test_label_files_without_their_images_are_counted_before_any_trial(root: Pat
     assert run("cub200", root) == 2
 
     said = capsys.readouterr().err
-    assert "11,788 of 11,788 images of cub200 do not decode" in said
+    assert "cub200: 11,788 of 11,788 images do not decode" in said
     assert "no such image" in said
     assert len(said.splitlines()) == 1
 
