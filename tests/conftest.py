@@ -14,6 +14,18 @@ from pathlib import Path
 import pytest
 
 PASSWORD = "not-in-any-file-of-a-study"
+SMALL = """
+study: small
+dataset: {name: glyphs, classes: 40}
+model: {embedding_dim: 12}
+train: {epochs: 2}
+search:
+  see.n_aug: {int: [1, 11]}
+pruner: {name: none}
+budget: {trials: 2}
+validation: {fraction: 0.4, rerank_top: 0}
+final: {seeds: 1}
+"""
 
 
 def pytest_configure() -> None:
@@ -52,6 +64,12 @@ def processes_below() -> Callable[[int], list[int]]:
         return found[1:]
 
     return find
+
+
+@pytest.fixture(scope="session")
+def small_study() -> str:
+    """The YAML of a study `small` that ends with a champion, as fast as one can."""
+    return SMALL
 
 
 class Postgres:

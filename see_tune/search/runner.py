@@ -18,7 +18,7 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -82,9 +82,7 @@ class Engine:
         try:
             self._thread.join()
         except KeyboardInterrupt:
-            for pid in _below(os.getpid()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill(_below(os.getpid()))
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -223,7 +221,11 @@ def _end_engine() -> None:
         return
     below = [pid for _, process in node.live_processes() for pid in _below(process.pid)]
     node.kill_all_processes(check_alive=False, allow_graceful=False)
-    for pid in below:
+    _kill(below)
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

@@ -10,19 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-STUDY = """
-study: small
-dataset: {name: glyphs, classes: 40}
-model: {embedding_dim: 12}
-train: {epochs: 2}
-search:
-  see.n_aug: {int: [1, 11]}
-pruner: {name: none}
-budget: {trials: 2}
-validation: {fraction: 0.4, rerank_top: 0}
-final: {seeds: 1}
-"""
-
 
 def see_tune(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "see_tune.cli.app", *arguments]
@@ -40,8 +27,8 @@ def unreadable_pictures(folder: Path) -> Iterator[None]:
     pixels.write_bytes(whole)
 
 
-def test_what_failed_is_tried_again_by_the_same_command(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(STUDY)
+def test_what_failed_is_tried_again_by_the_same_command(tmp_path: Path, small_study: str) -> None:
+    (tmp_path / "small.yaml").write_text(small_study)
     assert see_tune(tmp_path, "datasets", "check", "glyphs").returncode == 0
     with unreadable_pictures(tmp_path):
         failed = see_tune(tmp_path, "run", "small.yaml")
