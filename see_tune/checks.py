@@ -21,13 +21,11 @@ from see_tune.data.inspection import find_undecodable, undecodable_of
 from see_tune.data.splits import split_table
 from see_tune.data.table import VALIDATION, ImageTable
 from see_tune.errors import DatasetError, SeeTuneError, SpecError, StudyError, UserError
-from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home, dataset_places
-from see_tune.machine import count_gpus
-from see_tune.models import find_pretrained
+from see_tune.machine import check_faiss, count_gpus
+from see_tune.model_check import wrong_model
 from see_tune.mounts import network_file_system
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
-from see_tune.training.parts import exact_micro_batch, make_model, make_preprocessing
 
 _CHECKPOINT_ROOM = 2 * 2**30
 
@@ -119,7 +117,8 @@ def _problems(
     yield from elsewhere()
     wrong = list(_wrong_dataset(study, _unopened(trial), reading))
     yield from wrong
-    yield from _wrong_model(trial, fetch=thorough and not wrong)  # weights are not fetched for pictures that are not there
+    fetch = thorough and not wrong  # weights are not fetched for pictures that are not there
+    yield from wrong_model(trial, reading.cache, fetch=fetch)
     if (short := _short_of_gpus(study, gpus)) is not None:
         yield short
 
@@ -207,29 +206,6 @@ def _refuse_undecodable(table: ImageTable, root: str | None, home: Home, progres
         raise DatasetError(
             f"{table.name}: {undecodable_of(len(failed), table)}. The first: {next(iter(failed.values()))}. "
             f"All of them: {check}. Mend them, or leave them out with dataset.on_corrupt: skip"
-        )
-
-
-def _wrong_model(trial: TrialSpec, *, fetch: bool) -> Iterator[UserError]:
-    """An unknown backbone, weights that are absent or do not fit, images too small for it, a micro-batch that is not exact.
-
-    The model is built once, as a trial would build it.
-
-    fetch: get pretrained weights from the hub, once, so that no trial has to; False only asks whether there are any.
-    """
-    weights = trial.model.weights
-    try:
-        preprocessing = make_preprocessing(trial)
-        if weights == "pretrained" and not fetch:
-            find_pretrained(trial.model.backbone)
-            weights = "none"
-        exact_micro_batch(trial, make_model(trial, preprocessing, weights=weights))
-    except UserError as error:
-        yield error
-    except RuntimeError as error:  # timm's and torch's own, of sizes that do not go together
-        yield SpecError(
-            f"model.backbone {trial.model.backbone} cannot be built for images of {preprocessing.image_size} px ({error}); "
-            "set data.image_size: auto, or a larger one"
         )
 
 

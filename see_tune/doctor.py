@@ -126,8 +126,8 @@ def _marker(home: Home) -> Iterator[str]:
 
 
 def _look_at_nodes(address: str, home: Home, data: str | None, marker: str) -> tuple[tuple[Patient, ...], list[Finding]]:
+    from see_tune.search.engine import join_cluster
     from see_tune.search.nodes import alive_nodes, run_on_each
-    from see_tune.search.runner import join_cluster
 
     with join_cluster(address):
         nodes = alive_nodes()

@@ -14,9 +14,10 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
+from see_tune.errors import UserError
 from see_tune.mounts import network_file_system
 
 LIBRARIES = ("see-tune", "torch", "torchvision", "timm", "ray", "optuna", "mlflow", "numpy", "pydantic")
@@ -74,6 +75,21 @@ def count_gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
+
+
+def check_faiss() -> None:
+    """Refuse an environment in which the CPU and the GPU build of faiss overwrite each other's files.
+
+    Raises:
+        UserError: both are installed.
+    """
+    names = {(distribution.name or "").lower().replace("_", "-") for distribution in distributions()}
+    builds = sorted(name for name in names if name == "faiss-cpu" or name.startswith("faiss-gpu"))
+    if len(builds) > 1:
+        raise UserError(
+            f"{' and '.join(builds)} are both installed; they provide the same module and overwrite each other, so only one of "
+            f"them may be. Uninstall both, then install one again: pip uninstall {' '.join(builds)}"
+        )
 
 
 def look(home: str, data: str | None, marker: str | None) -> Machine:

@@ -304,11 +304,20 @@ def find_pretrained(backbone: str) -> Any:
     return config
 
 
-def _load_pretrained(backbone: str) -> nn.Module:
+def pretrained_file(backbone: str) -> Path | None:
+    """A backbone's pretrained weights as they were downloaded before; None where they were not, or not from timm's hub.
+
+    Raises: WeightsError where there are none.
+    """
     config = find_pretrained(backbone)
-    # What was downloaded before is taken from disk: a study of 60 trials asks the hub once, and goes on without a network.
     cached = try_to_load_from_cache(config.hf_hub_id, config.hf_hub_filename or _HUB_FILE) if config.hf_hub_id else None
-    source = {"file": cached} if isinstance(cached, str) else None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _load_pretrained(backbone: str) -> nn.Module:
+    # What was downloaded before is taken from disk: a study of 60 trials asks the hub once, and goes on without a network.
+    cached = pretrained_file(backbone)
+    source = {"file": str(cached)} if cached else None
     try:
         return cast(nn.Module, timm.create_model(backbone, pretrained=True, num_classes=0, pretrained_cfg_overlay=source))
     except Exception as exc:  # the hub's client, its transport and timm each raise kinds of their own

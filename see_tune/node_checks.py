@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from see_tune.checks import read_dataset, unwritable
-from see_tune.data.transforms import open_rgb
+from see_tune.data.pictures import open_rgb
 from see_tune.errors import SeeTuneError, UserError
-from see_tune.evaluation.neighbours import check_faiss
 from see_tune.home import Home
+from see_tune.machine import check_faiss
 from see_tune.search.nodes import Node, Question, Watch, run_on_each
 from see_tune.spec.models import TrialSpec
 

@@ -26,24 +26,26 @@ from see_tune.checks import DatasetFacts
 from see_tune.errors import StorageAwayError, StudyFailedError
 from see_tune.home import Home, StudyFolder
 from see_tune.looks import Look, count_look
-from see_tune.model_folder import write_model_folder
 from see_tune.node_checks import Gate
-from see_tune.report.summary import describe_values, study_result
+from see_tune.report.numbers import describe_values
+from see_tune.report.summary import study_result
 from see_tune.results import EpochResult, StudyEnd, StudyResult, TrialResult
 from see_tune.search.board import Board, Plan, Watcher
+from see_tune.search.desk import Desk, DeskListener, Work
+from see_tune.search.engine import Engine
 from see_tune.search.generations import Ledgers, open_ledgers
 from see_tune.search.guard import FailureGuard, Quarantine
 from see_tune.search.nodes import Node, count_slots, has_left, share_out
-from see_tune.search.protocol import Candidate, Protocol, final_lineage, plan_text, row_title
-from see_tune.search.runner import Engine, log_to, run
-from see_tune.search.searcher import Desk, DeskListener, Work
+from see_tune.search.protocol import Candidate, Protocol, final_lineage, plan_text
+from see_tune.search.rows import row_title
+from see_tune.search.runner import log_to, run
 from see_tune.spec.keys import PER_TRIAL, flat
 from see_tune.spec.load import Loaded, dump_study, trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.studies import Until, stored_result
 from see_tune.tracking.mlflow_tracker import Tracker
 from see_tune.tracking.registry import Candidate as ChampionCandidate
-from see_tune.training import load_trained, train_trial
+from see_tune.trial import run_trial
 from see_tune.wording import counted
 
 _DELIVERY_S = 60.0
@@ -142,7 +144,7 @@ class Session:
 
     def _run_rows(self, desk: Desk) -> None:
         self.watcher.begin(self.spec, self.board, self.folder)
-        trial = partial(train_trial, home=self.home, threads=self.resources.cpus)
+        trial = partial(run_trial, home=self.home, threads=self.resources.cpus)
         try:
             with log_to(self.folder.engine_log):
                 if self.engine is None:
@@ -254,6 +256,9 @@ class Session:
         row = next((row for row in self.final.finished() if row.lineage == lineage and row.value is not None), None)
         if row is None:
             return None
+        from see_tune.model_folder import write_model_folder  # with torch, which nothing before this needs
+        from see_tune.training import load_trained
+
         stored = load_trained(self.folder.trial(lineage))
         model_folder = self.folder.root / "model"
         spec_json = stored.spec.model_dump_json(by_alias=True)

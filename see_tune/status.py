@@ -12,7 +12,8 @@ from typing import Any, Literal
 from see_tune.holding import Holder, holder_of
 from see_tune.home import Home, StudyFolder
 from see_tune.search.generations import view_ledgers
-from see_tune.search.ledger import FinishedRow, Ledger, RunningRow
+from see_tune.search.ledger import Ledger
+from see_tune.search.rows import FinishedRow, RunningRow
 from see_tune.spec.load import trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.studies import existing_study, frozen, stored_result

@@ -1,34 +1,27 @@
 """A study from its YAML to its champion: the rooms put together.
 
-    load -> preflight -> lock -> session.py: [search -> re-rank -> final] -> answer -> registration -> summary.json
+    load -> Ray -> start.py: preflight -> lock
+                -> session.py: [search -> re-rank -> final] -> answer -> registration -> summary.json
 
-Killed anywhere, the same call goes on from the ledgers and the checkpoints. Ray takes its time to start and mostly waits, so it
-does that beside the imports of torch and the preflight: whatever needs torch is imported here where it is used.
+Killed anywhere, the same call goes on from the ledgers and the checkpoints. Ray takes seconds to start and mostly waits, so it
+does that beside everything else: what is needed before is imported here, and what comes after it once it is starting.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from see_tune.errors import SeeTuneError, SpecError, StudyError
-from see_tune.holding import held
+from see_tune.errors import SpecError, StudyError
 from see_tune.home import Home, find_home
-from see_tune.machine import count_gpus
+from see_tune.imports import quick_imports
 from see_tune.results import StudyResult
 from see_tune.search.board import Watcher
-from see_tune.search.generations import check_storage, check_warm_start
-from see_tune.search.nodes import Node, Resources, check_cores, share_out, wait_for_nodes
-from see_tune.search.runner import Engine, join_cluster
-from see_tune.spec.load import Loaded, load_study, trial_values
-from see_tune.spec.models import StudySpec
-from see_tune.studies import Until, begun_study, changed_settings, finished_note, frozen, refuse_changed, set_aside, settled
-
-if TYPE_CHECKING:
-    from see_tune.checks import DatasetFacts
+from see_tune.search.engine import Engine, join_cluster
+from see_tune.search.nodes import Node, this_machine, wait_for_nodes
+from see_tune.spec.load import Loaded, load_study
+from see_tune.studies import Until, begun_study, finished_note, set_aside, settled
 
 _NODES_S = 180.0  # after its head came back, a cluster's workers are late
 
@@ -93,82 +86,22 @@ def run_loaded(
 
     extend: False leaves the search as it stands.
     """
-    if address is None:
-        (here,) = _this_machine()
-        with Engine(cpus=here.cpus, gpus=here.gpus) as engine:
-            try:
-                return _run_on((here,), engine, loaded, home, until, watcher, extend=extend)
-            except KeyboardInterrupt:
-                if engine.starting:
-                    watcher.note("stopping, when Ray has ended its start. Ctrl-C once more: at once")
-                raise
-    with join_cluster(address):
-        nodes = wait_for_nodes(_NODES_S)
-        return _run_on(nodes, None, loaded, home, until, watcher, extend=extend)
+    if address is not None:
+        with join_cluster(address):
+            return _run_on(wait_for_nodes(_NODES_S), None, loaded, home, until, watcher, extend=extend)
+    here = this_machine()
+    with Engine(cpus=here.cpus, gpus=here.gpus) as engine:
+        try:
+            return _run_on((here,), engine, loaded, home, until, watcher, extend=extend)
+        except KeyboardInterrupt:
+            if engine.starting:
+                watcher.note("stopping, when Ray has ended its start. Ctrl-C once more: at once")
+            raise
 
 
 def _run_on(
     nodes: Sequence[Node], engine: Engine | None, loaded: Loaded, home: Home, until: Until, watcher: Watcher, *, extend: bool
 ) -> StudyResult:
-    from see_tune.checks import preflight
-    from see_tune.node_checks import check_nodes
-    from see_tune.session import Session
-
-    folder, trial = home.study(loaded.spec.study), trial_values(loaded.spec)
-    facts = preflight(
-        loaded.spec,
-        trial,
-        home,
-        gpus={node.host: node.gpus for node in nodes},
-        elsewhere=lambda: [
-            *_around_the_trials(loaded, home, nodes),
-            *(check_nodes(nodes, trial, home) if engine is None else ()),
-        ],
-        progress=watcher.decoding,
-    )
-    for note in facts.notes:
-        watcher.note(f"note: {note}")
-    folder.make()
-    with held(folder):
-        if folder.spec_file.is_file():
-            before = frozen(folder).spec
-            refuse_changed(before, loaded.spec)
-            for line in changed_settings(before, loaded.spec):
-                watcher.note(line)
-        return Session(loaded, home, folder, facts, nodes, engine, until, watcher, extend=extend).run()
-
-
-def check_start(loaded: Loaded, home: Home) -> DatasetFacts:
-    """What can be known, with nothing started and nothing left behind, of `run_loaded` on this machine.
-
-    Raises: UserError with everything that it would refuse.
-    """
-    from see_tune.checks import preflight
-
-    here = _this_machine()
-    return preflight(
-        loaded.spec,
-        trial_values(loaded.spec),
-        home,
-        elsewhere=lambda: _around_the_trials(loaded, home, here),
-        thorough=False,
-    )
-
-
-def _around_the_trials(loaded: Loaded, home: Home, nodes: Sequence[Node]) -> list[SeeTuneError]:
-    """What is wrong with where the trials run and lie, and with those they are to learn from."""
-    folder = home.study(loaded.spec.study)
-    return [
-        *check_cores(loaded.spec.resources, nodes),
-        *check_storage(folder, loaded.spec),
-        *check_warm_start(loaded, home),
-    ]
-
-
-def _this_machine() -> tuple[Node, ...]:
-    return (Node("", socket.gethostname(), len(os.sched_getaffinity(0)), count_gpus()),)
-
-
-def plan_resources(spec: StudySpec) -> Resources:
-    """What a trial gets on this machine."""
-    return share_out(spec.resources, _this_machine())
+    with quick_imports():
+        from see_tune.start import run_session
+    return run_session(nodes, engine, loaded, home, until, watcher, extend=extend)

@@ -25,8 +25,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on the test classes of a dataset. Recall@k, MAP@R and R-precision equal what the study reported for it."""
-    from see_tune.evaluation.neighbours import check_faiss
     from see_tune.home import find_home
+    from see_tune.machine import check_faiss
     from see_tune.spec.models import DatasetSpec, SplitSpec
     from see_tune.stored import open_model
     from see_tune.training.measure import measure_trained

@@ -114,7 +114,7 @@ def _as_json(hit: Hit) -> dict[str, object]:
 
 def _write_sheet(sheet: Path, images: list[Path], found: list[list[Hit]]) -> None:
     """One line a query; an answer that is gone meanwhile is left out."""
-    from see_tune.data.transforms import open_rgb
+    from see_tune.data.pictures import open_rgb
     from see_tune.errors import UserError
     from see_tune.serving.sheet import QUERY, Tile, draw_sheet
 

@@ -53,8 +53,8 @@ def _refusal(loaded: Loaded, home: Home, until: Until) -> tuple[UserError | None
     """Why `run` would not start (None: it would, or has nothing left to do), and what its dataset is, where that can be told."""
     from see_tune.checks import glance
     from see_tune.spec.load import trial_values
+    from see_tune.start import check_start
     from see_tune.studies import changed_settings, finished_note, frozen, settled
-    from see_tune.study import check_start
 
     refusal = None
     try:
@@ -82,7 +82,7 @@ def _plan(loaded: Loaded, home: Home, until: Until, facts: DatasetFacts | None) 
     from see_tune.addresses import find_storage
     from see_tune.search.protocol import plan_text
     from see_tune.spec.load import grace_epochs, trial_values
-    from see_tune.study import plan_resources
+    from see_tune.start import plan_resources
 
     spec = loaded.spec
     resources = plan_resources(spec)
@@ -127,7 +127,7 @@ def _measured_times(loaded: Loaded, home: Home, until: Until) -> dict[str, str]:
     from see_tune.errors import StudyFailedError
     from see_tune.search.protocol import plan_epochs
     from see_tune.spec.load import apply, trial_values
-    from see_tune.study import plan_resources
+    from see_tune.start import plan_resources
     from see_tune.training import train
 
     spec, resources = loaded.spec, plan_resources(loaded.spec)

@@ -12,12 +12,11 @@ from rich.text import Text
 
 from see_tune.cli.show import duration
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import device_hours, percent
-from see_tune.report.summary import describe_values
+from see_tune.report.numbers import describe_values, device_hours, percent
 from see_tune.results import TrialResult
 from see_tune.search.board import Best, Board, RunningTrial, Snapshot, Watcher
-from see_tune.search.protocol import row_title
-from see_tune.search.searcher import Work
+from see_tune.search.desk import Work
+from see_tune.search.rows import row_title
 from see_tune.spec.models import StudySpec
 
 _WIDTH = 80

@@ -110,6 +110,7 @@ def _smoke(loaded: Loaded, home: Home, address: str | None, *, as_json: bool) ->
 
 
 def _run(loaded: Loaded, home: Home, until: Until, address: str | None, *, fresh: bool, as_json: bool) -> int:
+    from see_tune.imports import quick_imports
     from see_tune.studies import finished_note, set_aside, settled
 
     notes = sys.stderr if as_json else sys.stdout
@@ -118,8 +119,9 @@ def _run(loaded: Loaded, home: Home, until: Until, address: str | None, *, fresh
     if (stored := settled(loaded, home, until)) is not None:  # before the engines are imported, which takes seconds
         print(finished_note(stored), file=notes)
         return show(stored, as_json=as_json)
-    from see_tune.cli.progress import choose_watcher
-    from see_tune.study import run_loaded
+    with quick_imports():
+        from see_tune.cli.progress import choose_watcher
+        from see_tune.study import run_loaded
 
     return show(run_loaded(loaded, home, until=until, address=address, watcher=choose_watcher(as_json)), as_json=as_json)
 

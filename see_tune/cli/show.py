@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from see_tune.home import StudyFolder
-from see_tune.report.numbers import baseline_ahead, device_hours, gain_range, gain_verdict, looked_at, percent, with_spread
-from see_tune.report.summary import describe_values
+from see_tune.report.numbers import (
+    baseline_ahead,
+    describe_values,
+    device_hours,
+    gain_range,
+    gain_verdict,
+    looked_at,
+    percent,
+    with_spread,
+)
 from see_tune.results import Arm, Interval, StudyResult
 from see_tune.wording import counted
 

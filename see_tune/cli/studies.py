@@ -142,7 +142,7 @@ def status_lines(status: StudyStatus, now: float) -> list[str]:
 
 
 def _best_text(status: StudyStatus) -> str:
-    from see_tune.report.summary import describe_values
+    from see_tune.report.numbers import describe_values
 
     values = f"   {describe_values(status.best.values)}" if status.best else ""
     return f"{_value(status.best, 'none yet')}   SEE off {_value(status.off, 'not yet measured', named=False)}{values}"

@@ -25,9 +25,10 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from see_tune.data.inspection import Progress, files_key
+from see_tune.data.pictures import open_rgb, upright_size
 from see_tune.data.pixels import Pixels, shapes_file
 from see_tune.data.table import ImageTable
-from see_tune.data.transforms import Preprocessing, open_rgb, resize_shorter, resized_size, upright_size
+from see_tune.data.transforms import Preprocessing, resize_shorter, resized_size
 from see_tune.errors import DatasetError
 
 _GB = 1e9

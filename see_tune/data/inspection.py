@@ -22,11 +22,10 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image
 
-from see_tune.data.loading import Images
+from see_tune.data.pictures import Images, open_rgb
 from see_tune.data.pixels import Pixels
 from see_tune.data.splits import MIN_CLASSES, SplitKind, split_table
 from see_tune.data.table import SPLITS, TEST, TRAIN, ImageTable
-from see_tune.data.transforms import open_rgb
 from see_tune.errors import DatasetError
 from see_tune.wording import counted
 

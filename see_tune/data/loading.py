@@ -23,13 +23,12 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from see_tune.data.pixels import Pixels
+from see_tune.data.pictures import Images
 from see_tune.data.table import ImageTable
-from see_tune.data.transforms import CROP_UNIFORMS, Preprocessing, open_rgb, random_crop, uniforms
+from see_tune.data.transforms import CROP_UNIFORMS, Preprocessing, random_crop, uniforms
 from see_tune.errors import DatasetError
 
 Rows = NDArray[np.int64]
@@ -59,34 +58,6 @@ class _Plan(Sampler[_Task]):
 
     def __len__(self) -> int:
         return len(self.tasks)
-
-
-class Images:
-    """The images of a table by row, decoded where they are files; opens a pixel file in the process that first reads it."""
-
-    def __init__(self, table: ImageTable) -> None:
-        self.table = table
-        self._pixels: Pixels | None = None
-
-    def __getitem__(self, row: int) -> Image.Image:
-        """The upright RGB image of `row`.
-
-        Raises:
-            DatasetError: it does not decode.
-        """
-        pixels = self._open()
-        return open_rgb(self.table.file(row)) if pixels is None else Image.fromarray(pixels[self.table.pixel_row(row)])
-
-    def decoded(self, row: int) -> NDArray[np.uint8] | None:
-        """(H, W, 3) of `row` in the decoded cache, without a copy; None for files, and for the glyphs, which are so small
-        that a crop of whole pixels would be a coarse one."""
-        pixels = self._open()
-        return pixels[self.table.pixel_row(row)] if pixels is not None and pixels.of_any_size else None
-
-    def _open(self) -> Pixels | None:
-        if self._pixels is None and self.table.pixels is not None:
-            self._pixels = Pixels(self.table.pixels)
-        return self._pixels
 
 
 class _Crops(Dataset[_Made]):

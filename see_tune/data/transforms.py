@@ -10,26 +10,18 @@ Crops stay uint8 until the batch is whole: a quarter of the bytes between proces
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
-
-from see_tune.errors import DatasetError
 
 CROP_RATIO = (3 / 4, 4 / 3)
 CROP_TRIES = 10
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_EXIF_ORIENTATION = 0x0112
-_EXIF_SIDEWAYS = frozenset({5, 6, 7, 8})
 
 
 @dataclass(frozen=True)
@@ -102,59 +94,6 @@ def resized_size(size: tuple[int, int], side: int) -> tuple[int, int]:
     """(width, height) after the shorter side became `side`; the longer one is rounded down, as torchvision does."""
     width, height = size
     return (side, max(side, side * height // width)) if width <= height else (max(side, side * width // height), side)
-
-
-def upright_size(path: Path) -> tuple[int, int]:
-    """(width, height) of the image at `path` once it is upright, from its header.
-
-    Raises:
-        DatasetError: as `open_rgb`, as far as the header shows it.
-    """
-    with _naming(path), Image.open(path) as image:
-        width, height = image.size
-        return (height, width) if image.getexif().get(_EXIF_ORIENTATION, 1) in _EXIF_SIDEWAYS else (width, height)
-
-
-def open_rgb(source: Path | BinaryIO) -> Image.Image:
-    """The image at a path or in a stream, upright (EXIF) and RGB: grey, palette, RGBA, CMYK and 16-bit ones included.
-
-    Raises:
-        DatasetError: the file is missing, is no image, is truncated, or is a decompression bomb; it names the file.
-    """
-    with _naming(source), Image.open(source) as image:
-        if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
-            return _to_rgb(ImageOps.exif_transpose(image))
-        return _to_rgb(image)
-
-
-@contextmanager
-def _naming(source: Path | BinaryIO) -> Iterator[None]:
-    """Whatever a decoder raises, as a DatasetError that names the file."""
-    path = source if isinstance(source, Path) else "an image given as bytes"
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DatasetError(f"{path}: no such image; check the path, or where it is listed") from error
-    except Image.DecompressionBombError as error:
-        raise DatasetError(
-            f"{path}: refused, it may be a decompression bomb ({error}). Make the picture smaller, or remove it"
-        ) from error
-    except Exception as error:  # on foreign bytes a decoder raises anything: OSError, SyntaxError, struct.error, zlib.error, ...
-        raise DatasetError(
-            f"{path}: does not decode as an image ({type(error).__name__}: {error}); replace it, or remove it"
-        ) from error
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
-        image.load()
-        return image
-    if image.mode.startswith("I"):
-        # 16-bit grey; .convert alone would clip everything above 255 to white.
-        image = Image.fromarray((np.asarray(image, np.int64).clip(0, 65535) >> 8).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # what Pillow asks for, with a warning, before the palette is dropped
-    return image.convert("RGB")
 
 
 def uniforms(seed: int, epoch: int, rows: NDArray[np.int64], draws: NDArray[np.int64], count: int) -> NDArray[np.float64]:

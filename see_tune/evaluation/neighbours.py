@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from importlib.metadata import distributions
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from see_tune.errors import EvaluationError, UserError
+from see_tune.errors import EvaluationError
 from see_tune.evaluation.vectors import Embeddings, as_matrix, full_precision, unit_rows
+from see_tune.machine import check_faiss
 from see_tune.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -60,21 +60,6 @@ def nearest(queries: Embeddings, gallery: Embeddings, k: int, *, exclude_self: b
             return _search_with_torch(query_units, answer_units, k, exclude_self)
     found = _search_with_faiss(faiss, query_units.cpu().numpy(), answer_units.cpu().numpy(), k + exclude_self)
     return _without_self(*found) if exclude_self else found
-
-
-def check_faiss() -> None:
-    """Refuse an environment in which the CPU and the GPU build of faiss overwrite each other's files.
-
-    Raises:
-        UserError: both are installed.
-    """
-    names = {(distribution.name or "").lower().replace("_", "-") for distribution in distributions()}
-    builds = sorted(name for name in names if name == "faiss-cpu" or name.startswith("faiss-gpu"))
-    if len(builds) > 1:
-        raise UserError(
-            f"{' and '.join(builds)} are both installed; they provide the same module and overwrite each other, so only one of "
-            f"them may be. Uninstall both, then install one again: pip uninstall {' '.join(builds)}"
-        )
 
 
 def _check(queries: Tensor, gallery: Tensor, k: int, exclude_self: bool) -> None:

@@ -16,7 +16,7 @@ from see_tune.home import settle_matplotlib
 from see_tune.report.importance import as_optuna_study
 from see_tune.report.numbers import setting
 from see_tune.report.record import StudyRecord
-from see_tune.search.ledger import FinishedRow
+from see_tune.search.rows import FinishedRow
 from see_tune.spec.space import Choice, Parameter
 
 _BLUE, _GREY, _ORANGE, _SOFT = "#1f5fa8", "#9aa5b1", "#d9730d", "#5b6775"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from plotly.colors import qualitative
 
-from see_tune.data.loading import Images
+from see_tune.data.pictures import Images
 from see_tune.data.splits import Split, split_table
 from see_tune.data.table import ImageTable
 from see_tune.errors import SeeTuneError

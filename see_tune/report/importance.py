@@ -13,7 +13,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-from see_tune.search.ledger import FinishedRow
+from see_tune.search.rows import FinishedRow
 from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space
 from see_tune.wording import counted
 

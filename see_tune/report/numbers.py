@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from see_tune.results import Interval, Looks, StudyResult
 from see_tune.wording import counted
+
+_SHORT = {"see.n_aug": "n", "see.lambda": "l", "see.pace.end_share": "end", "see.pace.ramp": "r", "see.gradient": ""}
 
 
 def percent(share: float) -> str:
@@ -98,3 +103,12 @@ def metric_title(name: str) -> str:
     if stem.startswith("recall_at_"):
         return f"R@{stem.removeprefix('recall_at_')}"
     return {"map_at_r": "MAP@R", "r_precision": "R-precision"}.get(stem, stem)
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """Searched values in one short line: ``n12 l.31 end.62 r.55``."""
+    return " ".join(f"{_SHORT.get(name, name.rpartition('.')[2] + ' ')}{_short(value)}" for name, value in values.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.2g}".removeprefix("0") if isinstance(value, float) else str(value)

@@ -16,8 +16,8 @@ from see_tune.home import Home, StudyFolder
 from see_tune.report.summary import study_result
 from see_tune.results import StudyResult
 from see_tune.search.generations import view_ledgers
-from see_tune.search.ledger import OFF, FinishedRow
 from see_tune.search.protocol import Protocol
+from see_tune.search.rows import OFF, FinishedRow
 from see_tune.spec.load import Loaded, parse_study
 from see_tune.spec.models import StudySpec
 from see_tune.wording import counted

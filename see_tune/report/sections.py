@@ -32,8 +32,7 @@ from see_tune.report.paper import SOURCE, paper_rows
 from see_tune.report.record import StudyRecord
 from see_tune.report.statistics import paired_gain
 from see_tune.results import Arm, Interval
-from see_tune.search.ledger import FinishedRow
-from see_tune.search.protocol import row_title
+from see_tune.search.rows import FinishedRow, row_title
 from see_tune.spec.load import dump_study, grace_epochs, trial_values
 from see_tune.spec.models import StudySpec
 from see_tune.wording import counted

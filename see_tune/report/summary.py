@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,9 @@ from see_tune.home import Home, StudyFolder
 from see_tune.looks import read_looks
 from see_tune.report.statistics import mean_interval, mean_over_classes, paired_gain
 from see_tune.results import Arm, Interval, Looks, StudyEnd, StudyResult
-from see_tune.search.ledger import FinishedRow, Side
+from see_tune.search.rows import FinishedRow, Side
 from see_tune.spec.models import StudySpec
 from see_tune.tracking.connection import store_uri
-
-_SHORT = {"see.n_aug": "n", "see.lambda": "l", "see.pace.end_share": "end", "see.pace.ramp": "r", "see.gradient": ""}
 
 
 def study_result(
@@ -137,12 +134,3 @@ def _hits(folder: StudyFolder, lineage: str) -> tuple[NDArray[np.int64], NDArray
     labels, ranks = stored
     counted = ranks > 0
     return labels[counted], (ranks[counted] == 1).astype(np.float64)
-
-
-def describe_values(values: Mapping[str, Any]) -> str:
-    """Searched values in one short line: ``n12 l.31 end.62 r.55``."""
-    return " ".join(f"{_SHORT.get(name, name.rpartition('.')[2] + ' ')}{_short(value)}" for name, value in values.items())
-
-
-def _short(value: Any) -> str:
-    return f"{value:.2g}".removeprefix("0") if isinstance(value, float) else str(value)

@@ -14,9 +14,8 @@ from typing import Any
 
 from see_tune.home import StudyFolder
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import OFF, FinishedRow, Row
-from see_tune.search.protocol import row_title
-from see_tune.search.searcher import DeskListener, Work
+from see_tune.search.desk import DeskListener, Work
+from see_tune.search.rows import OFF, FinishedRow, Row, row_title
 from see_tune.spec.models import StudySpec
 
 

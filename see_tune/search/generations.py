@@ -25,16 +25,8 @@ from typing import Any
 from see_tune.addresses import find_storage, record_storage, stored_address
 from see_tune.errors import StudyError, UserError
 from see_tune.home import Home, StudyFolder
-from see_tune.search.ledger import (
-    Ledger,
-    Side,
-    Storage,
-    drop_study,
-    open_final_ledger,
-    open_search_ledger,
-    read_ledger,
-    studies_of,
-)
+from see_tune.search.ledger import Ledger, Storage, drop_study, open_final_ledger, open_search_ledger, read_ledger, studies_of
+from see_tune.search.rows import Side
 from see_tune.search.storage import PatientStorage, open_storage, reach_storage, view_storage
 from see_tune.spec.fitting import fitted, trained
 from see_tune.spec.load import (

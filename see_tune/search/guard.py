@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from see_tune.results import TrialResult
-from see_tune.search.searcher import Desk, DeskListener, Work
+from see_tune.search.desk import Desk, DeskListener, Work
 from see_tune.search.worker import is_quarantined, node_of
 from see_tune.wording import counted
 

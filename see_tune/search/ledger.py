@@ -23,9 +23,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -35,11 +33,9 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, Ra
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from see_tune.results import EpochResult, TrialResult, TrialStatus
+from see_tune.search.rows import OFF, CutRow, FinishedRow, Row, RunningRow, Side
 from see_tune.spec.models import PrunerSpec, SamplerSpec
 from see_tune.spec.space import Choice, Domain, FloatRange, IntRange, Space, Value, point_key
-
-Side = Literal["see", "off"]
-OFF = "o"  # begins the lineage of a trial that is searched with SEE off
 
 # User attributes of Optuna's trials.
 _LINEAGE, _PLAN, _RESULT, _DURATION = "lineage", "plan", "result", "duration_s"
@@ -62,54 +58,6 @@ _EXHAUSTED = "exhausted"  # by the sampler of this name
 _FAILED_BEFORE = "failed_before"  # numbers of rows that failed in an earlier session, and were taken back
 _GIVEN_UP = "given_up"  # the last session ended because its trials failed
 _DUPLICATES_IN_A_ROW = 20
-
-
-@dataclass(frozen=True)
-class Row:
-    """One piece of work, handed out.
-
-    number: the Optuna trial's number.
-    lineage: what it is called, and its checkpoint folder.
-    values: the searched values of a searched row.
-    plan: what a planned row was enqueued with.
-    """
-
-    number: int
-    lineage: str
-    values: Mapping[str, Value]
-    plan: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class FinishedRow(Row):
-    """A row with its end.
-
-    value: the objective at its best epoch; None unless it is complete.
-    duration_s: seconds of training over all its resumes.
-    """
-
-    result: TrialResult
-    value: float | None
-    duration_s: float
-    ended_at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class CutRow:
-    """A row that was begun and waits to go on. judged_epochs: the pruner has spoken on so many of its epochs."""
-
-    lineage: str
-    values: Mapping[str, Value]
-    judged_epochs: int
-
-
-@dataclass(frozen=True)
-class RunningRow:
-    """A row that is out. curve: epoch -> objective so far. plan: what a planned row was enqueued with."""
-
-    lineage: str
-    curve: Mapping[int, float]
-    plan: Mapping[str, Any]
 
 
 class _AmongPeers(BasePruner):

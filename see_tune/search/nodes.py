@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from see_tune.errors import SpecError
+from see_tune.machine import count_gpus
 from see_tune.spec.models import ResourcesSpec
 from see_tune.wording import counted
 
@@ -39,6 +42,11 @@ class Resources:
     cpus: int
     gpus: float
     slots: int
+
+
+def this_machine() -> Node:
+    """This one, as far as this process may use it."""
+    return Node("", socket.gethostname(), len(os.sched_getaffinity(0)), count_gpus())
 
 
 def alive_nodes() -> tuple[Node, ...]:

@@ -19,8 +19,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from see_tune.results import Arm, EpochResult
-from see_tune.search.ledger import FinishedRow, Ledger, Row, Side
-from see_tune.search.searcher import Phase, Stream
+from see_tune.search.desk import Phase, Stream
+from see_tune.search.ledger import Ledger
+from see_tune.search.rows import FinishedRow, Row, Side
 from see_tune.spec.load import apply, trial_values
 from see_tune.spec.models import SplitSpec, StudySpec, TrialSpec
 from see_tune.wording import counted
@@ -347,22 +348,6 @@ def _has_baseline(spec: StudySpec) -> bool:
 def final_lineage(arm: Candidate, seed: int) -> str:
     """A final run's name; with the epoch in it, so that a winner chosen anew is trained anew."""
     return f"final-{arm.side}-{arm.lineage}-e{arm.epoch}-s{seed}"
-
-
-def row_title(row: Row) -> str:
-    """What people see a row as: ``t017``, ``baseline``, ``re-rank t017 f2``, ``final off s1``.
-
-    ``final off t003 s1`` is the winner of a search that chose SEE off.
-    """
-    match row.plan.get("phase"):
-        case "rerank":
-            return f"re-rank {row.plan['of']} f{row.plan['fold']}"
-        case "final":
-            chose_off = row.plan["side"] == "see" and not row.plan.get("see_enabled", True)
-            side = f"off {row.plan['of']}" if chose_off else row.plan["side"]
-            return f"final {side} s{row.plan['seed']}"
-        case _:
-            return row.lineage
 
 
 def _mean_curve(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from see_tune.data.folder import IMAGE_ENDINGS
-from see_tune.data.transforms import open_rgb
+from see_tune.data.pictures import open_rgb
 from see_tune.errors import DatasetError, UserError
 from see_tune.evaluation.neighbours import nearest
 from see_tune.model_folder import StoredModel, load_model_folder, write_model_folder

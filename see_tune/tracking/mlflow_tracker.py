@@ -34,6 +34,7 @@ from see_tune.tracking.spool import Refusal, Spool
 RunStatus = Literal["complete", "pruned", "failed", "interrupted"]
 
 _STATUS: Mapping[RunStatus, str] = {"complete": "FINISHED", "pruned": "KILLED", "failed": "FAILED", "interrupted": "KILLED"}
+_FIRST_DELIVERY_S = 10.0
 
 
 class Tracker:
@@ -43,13 +44,14 @@ class Tracker:
     dataset: what it is called; names the experiment.
     uri: ``local``, or ``http(s)://host:port`` of a server, which may be away.
 
-    Delivery starts at once with what an earlier process could not deliver. Times are Unix times in seconds.
+    Delivery starts with what an earlier process could not deliver, and not at once: it imports MLflow, which takes a core for
+    seconds, and so do the trials that are starting. Times are Unix times in seconds.
     Values that are not finite are refused with a TrackingError before they reach the spool.
     """
 
     def __init__(self, home: Home, *, study: str, dataset: str, uri: str) -> None:
         self._study = study
-        self._spool = Spool(home.study(study).spool_db)
+        self._spool = Spool(home.study(study).spool_db, first_delivery_s=_FIRST_DELIVERY_S)
         self._delivery = Delivery(home, uri, experiment=f"{EXPERIMENT_PREFIX}{dataset}", study_id=self._spool.identity)
         self._spool.start(self._delivery)
 

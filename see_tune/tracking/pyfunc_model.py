@@ -22,7 +22,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 from PIL import Image
 
-from see_tune.data.transforms import open_rgb
+from see_tune.data.pictures import open_rgb
 from see_tune.errors import DatasetError
 from see_tune.model_folder import load_model_folder
 

@@ -65,6 +65,7 @@ class Spool:
 
     file: the sqlite file, created with its folder if absent.
     first_retry_s, last_retry_s: the shortest and the longest pause after a failed delivery; it doubles in between.
+    first_delivery_s: so long after `start` the first delivery is, unless somebody waits for it.
 
     Raises TrackingError where the file cannot be opened or written.
     """
@@ -75,10 +76,12 @@ class Spool:
         *,
         first_retry_s: float = FIRST_RETRY_S,
         last_retry_s: float = LAST_RETRY_S,
+        first_delivery_s: float = 0.0,
     ) -> None:
         self._file = file
         self._first_retry_s = first_retry_s
         self._last_retry_s = last_retry_s
+        self._first_delivery_s = first_delivery_s
         self._changed = threading.Condition()  # guards everything below
         self._db = self._open()
         self._queued = int(self._db.execute("SELECT COUNT(*) FROM events").fetchone()[0])
@@ -175,6 +178,8 @@ class Spool:
             ) from error
 
     def _deliver_until_closed(self, deliver: Callable[[Sequence[Event]], None]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._drains, self._first_delivery_s)
         pause_s = self._first_retry_s
         while events := self._next_events():
             try:

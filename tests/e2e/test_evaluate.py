@@ -19,7 +19,7 @@ from PIL import Image
 from see_tune import evaluate_embeddings
 from see_tune.cli.app import main
 from see_tune.data import read_table
-from see_tune.data.loading import Images
+from see_tune.data.pictures import Images
 from see_tune.data.splits import split_table
 from see_tune.data.table import ImageTable
 from see_tune.home import Home

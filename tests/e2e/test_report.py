@@ -20,7 +20,7 @@ from see_tune.cli.app import main
 def pictures(home: Path) -> Path:
     """Some of the glyphs as files of a user's own."""
     from see_tune.data import read_table
-    from see_tune.data.loading import Images
+    from see_tune.data.pictures import Images
 
     table = read_table("glyphs", places=(), cache=home / "cache")
     folder = home.parent / "pictures"

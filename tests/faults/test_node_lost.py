@@ -19,10 +19,12 @@ from see_tune.errors import StudyError
 from see_tune.home import Home
 from see_tune.node_checks import check_nodes
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import FinishedRow, open_search_ledger
+from see_tune.search.desk import Desk, DeskListener, Phase, Stream, Work
+from see_tune.search.engine import join_cluster
+from see_tune.search.ledger import open_search_ledger
 from see_tune.search.nodes import Node, Watch, alive_nodes, count_slots, has_left, run_on_each, share_out
-from see_tune.search.runner import join_cluster, run
-from see_tune.search.searcher import Desk, DeskListener, Phase, Stream, Work
+from see_tune.search.rows import FinishedRow
+from see_tune.search.runner import run
 from see_tune.spec.models import DatasetSpec, PrunerSpec, ResourcesSpec, SamplerSpec, TrialSpec
 from see_tune.spec.space import FloatRange, Parameter, Space
 

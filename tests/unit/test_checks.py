@@ -48,7 +48,7 @@ def test_both_builds_of_faiss_are_refused_before_a_trial(tmp_path: Path, monkeyp
             self.name = name
 
     builds = [Build("faiss-cpu"), Build("faiss_gpu")]
-    monkeypatch.setattr("see_tune.evaluation.neighbours.distributions", lambda: builds)
+    monkeypatch.setattr("see_tune.machine.distributions", lambda: builds)
     with pytest.raises(UserError, match="faiss-cpu and faiss-gpu are both installed"):
         check(tmp_path)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from see_tune.machine import Device, look
+from see_tune.errors import UserError
+from see_tune.machine import Device, check_faiss, look
 
 
 def put_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -48,3 +50,15 @@ def test_folder_is_told_with_its_room_and_speed_or_with_why_not(tmp_path: Path) 
     assert elsewhere.data is not None
     assert (elsewhere.home.problem, elsewhere.data.problem) == ("No such file or directory",) * 2
     assert [path.name for path in tmp_path.iterdir()] == ["marker"]
+
+
+@pytest.mark.parametrize("gpu_build", ["faiss-gpu", "faiss_gpu_cu12"])
+def test_two_builds_of_faiss_are_refused(monkeypatch: pytest.MonkeyPatch, gpu_build: str) -> None:
+    installed = [SimpleNamespace(name=name) for name in ("numpy", "faiss-cpu", gpu_build)]
+    monkeypatch.setattr("see_tune.machine.distributions", lambda: installed)
+    with pytest.raises(UserError, match=r"faiss-cpu and faiss-gpu.* are both installed"):
+        check_faiss()
+
+
+def test_one_build_of_faiss_is_fine() -> None:
+    check_faiss()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from see_tune.cli.show import answer_lines, duration, result_lines
-from see_tune.report.summary import describe_values
+from see_tune.report.numbers import describe_values
 from see_tune.results import Arm, Interval, StudyResult
 
 TEST = {"test/recall_at_1": (0.849, 0.851), "test/recall_at_2": (0.91, 0.92)}

@@ -14,7 +14,8 @@ from PIL import Image
 
 from see_tune.data import cache as decoded
 from see_tune.data.cache import cached_table
-from see_tune.data.loading import Images, Loader
+from see_tune.data.loading import Loader
+from see_tune.data.pictures import Images
 from see_tune.data.table import ImageTable, build_table
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import DatasetError

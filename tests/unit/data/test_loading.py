@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from see_tune.data.loading import Images, Loader, auto_workers
+from see_tune.data.loading import Loader, auto_workers
+from see_tune.data.pictures import Images
 from see_tune.data.table import ImageTable
 from see_tune.data.transforms import Preprocessing
 from see_tune.errors import DatasetError

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import v2
 
-from see_tune.data.transforms import CROP_UNIFORMS, Preprocessing, open_rgb, random_crop, resized_size, uniforms, upright_size
+from see_tune.data.pictures import open_rgb, upright_size
+from see_tune.data.transforms import CROP_UNIFORMS, Preprocessing, random_crop, resized_size, uniforms
 from see_tune.errors import DatasetError
 
 RED = np.full((6, 8, 3), (200, 30, 10), np.uint8)

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from see_tune.errors import EvaluationError, UserError
+from see_tune.errors import EvaluationError
 from see_tune.evaluation import neighbours
-from see_tune.evaluation.neighbours import check_faiss, nearest
+from see_tune.evaluation.neighbours import nearest
 
 
 @pytest.fixture(params=["faiss", "torch"])
@@ -143,15 +143,3 @@ def test_without_faiss_torch_searches(monkeypatch: pytest.MonkeyPatch) -> None:
         neighbours._import_faiss.cache_clear()
     assert (similarities.tolist(), indices.tolist()) == ([[1.0]] * 3, [[0], [1], [2]])
     assert (similarities.dtype, indices.dtype) == (np.float32, np.int64)
-
-
-@pytest.mark.parametrize("gpu_build", ["faiss-gpu", "faiss_gpu_cu12"])
-def test_two_builds_of_faiss_are_refused(monkeypatch: pytest.MonkeyPatch, gpu_build: str) -> None:
-    installed = [SimpleNamespace(name=name) for name in ("numpy", "faiss-cpu", gpu_build)]
-    monkeypatch.setattr(neighbours, "distributions", lambda: installed)
-    with pytest.raises(UserError, match=r"faiss-cpu and faiss-gpu.* are both installed"):
-        check_faiss()
-
-
-def test_one_build_of_faiss_is_fine() -> None:
-    check_faiss()

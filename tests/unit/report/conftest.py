@@ -17,8 +17,9 @@ from optuna.storages import InMemoryStorage
 from see_tune.home import Home
 from see_tune.report.record import read_record
 from see_tune.results import EpochResult, TrialResult
-from see_tune.search.ledger import Ledger, Row
+from see_tune.search.ledger import Ledger
 from see_tune.search.protocol import Protocol
+from see_tune.search.rows import Row
 from see_tune.spec.load import dump_study, parse_study
 from see_tune.spec.models import StudySpec, TrialSpec
 

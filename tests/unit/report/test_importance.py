@@ -6,7 +6,7 @@ import numpy as np
 
 from see_tune.report.importance import importances, in_words
 from see_tune.results import TrialResult
-from see_tune.search.ledger import FinishedRow
+from see_tune.search.rows import FinishedRow
 from see_tune.spec.space import Choice, FloatRange, Parameter, Space
 
 SPACE = Space(

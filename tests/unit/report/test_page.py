@@ -15,7 +15,7 @@ from see_tune.looks import Look, count_look
 from see_tune.report.document import Figure, Page
 from see_tune.report.page import study_page, write_report
 from see_tune.report.record import read_record
-from see_tune.search.protocol import row_title
+from see_tune.search.rows import row_title
 
 Write = Callable[..., None]
 

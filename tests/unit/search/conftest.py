@@ -11,10 +11,10 @@ import pytest
 
 from see_tune.home import Home
 from see_tune.results import EpochResult, TrialResult
+from see_tune.search.desk import Desk, DeskListener, Work
 from see_tune.search.generations import Carried, open_ledgers
 from see_tune.search.ledger import Ledger
 from see_tune.search.protocol import Protocol
-from see_tune.search.searcher import Desk, DeskListener, Work
 from see_tune.spec.load import Loaded, parse_study
 from see_tune.spec.models import TrialSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from see_tune.results import TrialResult
 from see_tune.search.board import Board, Plan
-from see_tune.search.ledger import Row
+from see_tune.search.rows import Row
 
 
 def watched(bench: Any) -> Board:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.tune.execution import class_cache
 
 from see_tune.results import EpochResult, TrialResult
+from see_tune.search.desk import Desk, Phase, Stream
+from see_tune.search.engine import Engine
 from see_tune.search.guard import Quarantine
-from see_tune.search.ledger import FinishedRow, Ledger, open_search_ledger
-from see_tune.search.runner import Engine, Resources, log_to, run
-from see_tune.search.searcher import Desk, Phase, Stream
+from see_tune.search.ledger import Ledger, open_search_ledger
+from see_tune.search.rows import FinishedRow
+from see_tune.search.runner import Resources, log_to, run
 from see_tune.spec.models import DatasetSpec, PrunerSpec, SamplerSpec, TrialSpec
 from see_tune.spec.space import FloatRange, Parameter, Space
 
@@ -45,10 +48,16 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def fail_on_the_second_device(
     spec: TrialSpec, *, folder: Path, on_epoch: Callable[[EpochResult, Path | None], None]
 ) -> TrialResult:
-    """A trial on a machine one of whose (pretended) GPUs is broken."""
-    broken = ray.get_gpu_ids() == [1]
-    time.sleep(1.5 if broken else 0.5)
-    return TrialResult("failed", cause="CUDA error: uncorrectable ECC error") if broken else TrialResult("complete", (), 1, 0.5)
+    """A trial on a machine one of whose (pretended) GPUs is broken; on the other one it waits for two failures there."""
+    failures = folder.parent / "failures"
+    failures.mkdir(exist_ok=True)
+    if ray.get_gpu_ids() == [1]:
+        (failures / folder.name).touch()
+        return TrialResult("failed", cause="CUDA error: uncorrectable ECC error")
+    waited_since = time.monotonic()
+    while len(list(failures.iterdir())) < 2 and time.monotonic() - waited_since < 60:
+        time.sleep(0.1)
+    return TrialResult("complete", (), 1, 0.5)
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class Session:
     rows: tuple[FinishedRow, ...]
     rows_beside_a_broken_device: tuple[FinishedRow, ...]
     quarantined: Mapping[str, str]
+    engine: Mapping[int, str]  # its processes before the first row was handed out: pid -> command line
 
 
 def open_desk(folder: Path) -> tuple[Ledger, Desk]:
@@ -73,7 +83,7 @@ def open_desk(folder: Path) -> tuple[Ledger, Desk]:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> Session:
+def session(tmp_path_factory: pytest.TempPathFactory, temporary: Path, processes_below: Callable[[int], list[int]]) -> Session:
     """Short trials in two slots of a real Ray; then some on two pretended GPUs, one of which is broken."""
     folder = tmp_path_factory.mktemp("runner")
     ledger, desk = open_desk(folder / "short")
@@ -81,9 +91,11 @@ def session(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> Sessio
     other_desk._listeners.append(Quarantine(2, other_desk, lambda note: None))
     with Engine(cpus=2, gpus=2) as engine, log_to(folder / "engine.log"):
         engine.wait()
+        ray.get(ray.remote(lambda: None).remote())  # the workers that Ray starts with itself are there
+        processes = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in processes_below(os.getpid())}
         run(desk, work_for_two_seconds, Resources(1, 0, 2), results_folder=folder / "ray")
         run(other_desk, fail_on_the_second_device, Resources(1, 1, 2), results_folder=folder / "ray")
-    return Session(ledger.finished(), beside.finished(), other_desk.quarantined)
+    return Session(ledger.finished(), beside.finished(), other_desk.quarantined, processes)
 
 
 def test_engine_that_cannot_start_tells_whoever_waits_for_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +129,21 @@ def test_both_slots_work_although_trials_are_shorter_than_an_actors_start(rows: 
     assert len(trials_by_process) == 2, trials_by_process
 
 
+def test_a_trial_takes_a_worker_that_is_there_already(session: Session) -> None:
+    assert any(int(row.result.facts["pid"]) in session.engine for row in session.rows)
+
+
+def test_engine_starts_nothing_that_one_machine_does_not_need(session: Session) -> None:
+    started = " ".join(session.engine.values())
+    assert "raylet" in started
+    assert "monitor.py" not in started
+
+
+def test_tunes_own_environment_is_back_when_the_engine_is_gone(session: Session) -> None:
+    """On a cluster the workers need it: their nodes' environments are their own."""
+    assert "RAY_CHDIR_TO_TRIAL_DIR" in class_cache.ENV_VARS_TO_PROPAGATE
+
+
 def test_engine_folder_is_swept_up(rows: tuple[FinishedRow, ...], temporary: Path) -> None:
     assert list(temporary.glob("see-tune-*")) == []
 
@@ -124,7 +151,7 @@ def test_engine_folder_is_swept_up(rows: tuple[FinishedRow, ...], temporary: Pat
 def test_broken_device_gets_no_more_rows_and_the_others_finish_the_study(session: Session) -> None:
     statuses = Counter(row.result.status for row in session.rows_beside_a_broken_device)
     assert statuses["complete"] + statuses["failed"] == TRIALS
-    assert 2 <= statuses["failed"] <= 3  # a third where the good device is started late
+    assert 2 <= statuses["failed"] <= 3  # a third was handed out before the second was taken in
     ((name, cause),) = session.quarantined.items()
     assert name.endswith(":1")
     assert "ECC" in cause

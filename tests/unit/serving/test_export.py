@@ -102,7 +102,7 @@ def test_onnx_without_its_packages_names_the_extra(stored: StoredModel, tmp_path
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "I;16", "CMYK"])
 def test_images_of_every_kind_are_prepared_as_they_are_evaluated(stored: StoredModel, tmp_path: Path, mode: str) -> None:
-    from see_tune.data.transforms import open_rgb
+    from see_tune.data.pictures import open_rgb
 
     pixels = np.random.default_rng(0).integers(0, 255, (45, 61), dtype=np.uint8)
     image = Image.fromarray(pixels.astype(np.uint16) * 200) if mode == "I;16" else Image.fromarray(pixels).convert(mode)

@@ -56,6 +56,28 @@ def test_events_are_delivered_in_the_order_of_their_appends(open_spool: Callable
     assert server.told == list(range(500))
 
 
+def test_first_delivery_waits_and_nobody_waits_for_it(open_spool: Callable[..., Spool]) -> None:
+    server = Server()
+    spool = open_spool(server, first_delivery_s=60.0)
+    spool.append("epoch", {"n": 0})
+    time.sleep(0.2)
+    assert server.attempts == 0
+    assert spool.drain(10) == 0
+    started = time.monotonic()
+    spool.close()
+    assert server.told == [0] and time.monotonic() - started < 5
+
+
+def test_close_does_not_wait_for_the_first_delivery(open_spool: Callable[..., Spool]) -> None:
+    server = Server()
+    spool = open_spool(server, first_delivery_s=60.0)
+    spool.append("epoch", {"n": 0})
+    started = time.monotonic()
+    spool.close()
+    assert server.told == [] and time.monotonic() - started < 5
+    assert open_spool().undelivered() == 1
+
+
 def test_the_next_start_delivers_what_is_left(open_spool: Callable[..., Spool]) -> None:
     unstarted = open_spool()
     unstarted.append("epoch", {"n": 1})
