@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
 from see_tune.errors import UserError
+from see_tune.imports import quick_imports
 from see_tune.mounts import network_file_system
 
 LIBRARIES = ("see-tune", "torch", "torchvision", "timm", "ray", "optuna", "mlflow", "numpy", "pydantic")
@@ -72,7 +73,8 @@ def count_gpus() -> int:
     """GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading torch where there is no driver."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return 0
-    import torch
+    with quick_imports():
+        import torch
 
     return torch.cuda.device_count()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,8 +35,9 @@ def wrong_model(trial: TrialSpec, cache: Path, *, fetch: bool) -> Iterator[UserE
         yield error
         return
     if fetch and weights is not None:
-        cache.mkdir(parents=True, exist_ok=True)
-        memory.write_text(json.dumps(_states(weights)), encoding="utf-8")
+        with suppress(OSError):  # then it is built again, the next time
+            cache.mkdir(parents=True, exist_ok=True)
+            memory.write_text(json.dumps(_states(weights)), encoding="utf-8")
 
 
 def _build(trial: TrialSpec, *, fetch: bool) -> tuple[Path, ...] | None:

@@ -121,15 +121,24 @@ def silence() -> None:
 
 
 def _make_local_store(home: Home) -> None:
-    """Create or migrate the sqlite file, one process at a time: eight that open a fresh file at once would break it."""
+    """Create or migrate the sqlite file, one process at a time: eight that open a fresh file at once would break it.
+
+    It is created beside its place: a process that is killed in the middle leaves tables which no later start can make sense of.
+    """
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     home.root.mkdir(parents=True, exist_ok=True)
     with FileLock(home.mlflow_lock):
+        database, artifacts = store_uri(home, LOCAL), home.mlflow_artifacts.as_uri()
         try:
-            _open_or_migrate(store_uri(home, LOCAL), home.mlflow_artifacts.as_uri())
+            if not home.mlflow_db.exists():
+                unfinished = home.mlflow_db.with_name(f"{home.mlflow_db.name}.new")
+                unfinished.unlink(missing_ok=True)
+                _open_or_migrate(f"{database}.new", artifacts)
+                unfinished.replace(home.mlflow_db)
+            _open_or_migrate(database, artifacts)
         except (MlflowException, SQLAlchemyError, CommandError) as error:
             raise TrackingError(
                 f"{home.mlflow_db} cannot be used by this mlflow: {error}; a file that an mlflow 3 wrote can; "

@@ -100,3 +100,9 @@ def test_a_memory_that_cannot_be_read_is_none(builds: Builds, tmp_path: Path) ->
         memory.write_text(content)
         assert builds.ask() == []
     assert builds.number == 5
+
+
+def test_a_memory_that_cannot_be_written_keeps_nobody_from_starting(builds: Builds, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert builds.ask() == builds.ask() == []
+    assert builds.number == 2

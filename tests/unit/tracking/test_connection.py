@@ -28,6 +28,15 @@ def test_eight_processes_may_open_a_fresh_home_at_once(tmp_path: Path) -> None:
     assert len(connect(Home(tmp_path), "local").search_experiments()) == 9  # MLflow's own "Default" too
 
 
+def test_a_store_whose_creation_was_killed_is_created_anew(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db.new") as unfinished:
+        unfinished.execute("CREATE TABLE _alembic_tmp_tags (key TEXT)")
+    unfinished.close()
+    assert len(connect(home, "local").search_experiments()) == 1
+    assert sorted(path.name for path in tmp_path.glob("mlflow.db*")) == ["mlflow.db"]
+
+
 def set_schema(home: Home, revision: str) -> None:
     with sqlite3.connect(home.mlflow_db) as database:
         database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
