@@ -85,7 +85,7 @@ from see_tune.checks import read_dataset
 from see_tune.data.splits import split_table
 from see_tune.home import find_home
 from see_tune.spec.load import load_study, trial_values
-from see_tune.training.parts import make_loader, make_preprocessing, open_table
+from see_tune.training.parts import make_preprocessing, open_table
 trial, home = trial_values(load_study(Path(sys.argv[1])).spec), find_home(Path(sys.argv[2]))
 started = time.perf_counter()
 split_table(read_dataset(trial, home), **trial.split.model_dump())
