@@ -133,12 +133,13 @@ def _make_local_store(home: Home) -> None:
     with FileLock(home.mlflow_lock):
         database, artifacts = store_uri(home, LOCAL), home.mlflow_artifacts.as_uri()
         try:
-            if not home.mlflow_db.exists():
+            if home.mlflow_db.exists():
+                _open_or_migrate(database, artifacts)
+            else:
                 unfinished = home.mlflow_db.with_name(f"{home.mlflow_db.name}.new")
                 unfinished.unlink(missing_ok=True)
                 _open_or_migrate(f"{database}.new", artifacts)
                 unfinished.replace(home.mlflow_db)
-            _open_or_migrate(database, artifacts)
         except (MlflowException, SQLAlchemyError, CommandError) as error:
             raise TrackingError(
                 f"{home.mlflow_db} cannot be used by this mlflow: {error}; a file that an mlflow 3 wrote can; "
