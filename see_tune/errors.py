@@ -14,7 +14,8 @@
     ├── TrackingError           1  the tracking server refused what it was given
     ├── ExportError             1  a model that a format cannot hold, or that a written file does not equal
     ├── StudyFailedError        1  a study that ended without an answer
-    └── StorageAwayError      130  the storage of the trials went away while they ran; the same command continues
+    ├── StorageAwayError      130  the storage of the trials went away while they ran; the same command continues
+    └── EngineLostError       130  Ray ended before its study did; the same command continues
 
 A message has three parts: what was wrong (value, file, line), what is valid, what to do next.
 """
@@ -82,5 +83,11 @@ class StudyFailedError(SeeTuneError):
 
 class StorageAwayError(SeeTuneError):
     """The storage of the trials went away in the middle and did not come back; the study is interrupted."""
+
+    exit_code = 130
+
+
+class EngineLostError(SeeTuneError):
+    """Ray ended in the middle; the study is interrupted."""
 
     exit_code = 130

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from see_tune.checks import DatasetFacts
-from see_tune.errors import StorageAwayError, StudyFailedError
+from see_tune.errors import EngineLostError, StorageAwayError, StudyFailedError
 from see_tune.home import Home, StudyFolder
 from see_tune.looks import Look, count_look
 from see_tune.node_checks import Gate
@@ -114,7 +114,7 @@ class Session:
                     self._fail(tracker, guard.verdict)
                 unfit = {f"node {identity[:6]}": why for identity, why in desk.unfit.items()}
                 return self._conclude(tracker, interrupted=desk.stopping, quarantined={**desk.quarantined, **unfit})
-        except StorageAwayError:
+        except (StorageAwayError, EngineLostError):
             tracker.end_study(status="interrupted", ended_at=time.time())
             tracker.drain(_DELIVERY_S)
             raise
@@ -136,7 +136,7 @@ class Session:
             retries=self.spec.failure.retries,
             listeners=listeners,
             folder_of=self.folder.trial,
-            has_left=_stays if self.engine else has_left,
+            has_left=self._is_gone,
         )
         guard.desk = desk
         listeners.append(Quarantine(self.spec.failure.quarantine_after, desk, self.watcher.note))
@@ -152,9 +152,11 @@ class Session:
                         slots = self._slots_behind(gate, desk)
                         run(desk, trial, self.resources, results_folder=self.folder.ray_results, count_slots=slots)
                 else:
-                    self.engine.wait()
-                    run(desk, trial, self.resources, results_folder=self.folder.ray_results)
-                    self.engine.end()
+                    self.engine.wait(desk.give_up)
+                    try:
+                        run(desk, trial, self.resources, results_folder=self.folder.ray_results)
+                    finally:
+                        self.engine.end()
         finally:
             self.watcher.end()
 
@@ -170,6 +172,9 @@ class Session:
             return self.board.slots
 
         return count
+
+    def _is_gone(self, node_id: str) -> bool:
+        return has_left(node_id) if self.engine is None else self.engine.is_lost()
 
     def _conclude(self, tracker: Tracker, *, interrupted: bool, quarantined: Mapping[str, str]) -> StudyResult:
         result = replace(self._result("interrupted" if interrupted else "done"), quarantined=quarantined)
@@ -386,10 +391,6 @@ def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: 
         for row in ledger.finished() if ledger else ():
             board.recall(row)
     return board
-
-
-def _stays(node_id: str) -> bool:
-    return False
 
 
 @contextmanager

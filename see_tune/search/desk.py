@@ -238,8 +238,7 @@ class Desk:
         try:
             yield
         except Exception as error:
-            self.error = self.error or error
-            self.stopping = self.finished = True
+            self.give_up(error)
 
     def _end_of(self, work: Work, *, lost: bool) -> TrialResult:
         if work.outcome is not None:
@@ -258,6 +257,11 @@ class Desk:
         """Whether a row has lost more workers than it may; nodes that left do not count, unless it is about the row after all."""
         own = [node for node in losses if not (node and self._has_left(node))]
         return len(own) > self._retries or len(losses) > self._retries + _NODES_LOST
+
+    def give_up(self, error: BaseException) -> None:
+        """Stop for what somebody else has met; the runner raises it. From any thread."""
+        self.error = self.error or error
+        self.stopping = self.finished = True
 
     def close_all(self) -> None:
         """Put back whatever is still out, so that no row stays RUNNING."""

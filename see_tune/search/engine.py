@@ -13,11 +13,13 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import ray
 from ray._private import parameter as ray_parameter
@@ -27,10 +29,13 @@ from ray._private.authentication.authentication_token_setup import ensure_token_
 from ray._private.services import get_ray_address_from_environment
 from ray.exceptions import AuthenticationError, RayError
 
-from see_tune.errors import StudyError
+from see_tune.errors import EngineLostError, StudyError
 from see_tune.search.engine_folder import engine_folder
 
 _ANSWERS_S = 15.0  # a busy head takes its time; what is no head answers something else at once
+_VITAL = {"raylet", "gcs_server"}  # without the others trials go on
+_LOOK_S = 0.5
+_DEATH_S = 3.0  # from an agent's end to that of its raylet, which then ends itself
 
 
 class Engine:
@@ -42,12 +47,16 @@ class Engine:
 
     A thread of its own starts and ends it, and lives as long as it does: the kernel ends Ray's processes with the thread that
     began them. At the end they are gone, and so is their folder.
+
+    Where Ray ends before (killed, out of memory), Tune would wait for it for ever, or be ended by Ray's C++ with the whole
+    process: so the thread looks after it as well.
     """
 
     def __init__(self, *, cpus: int, gpus: int) -> None:
         self._cpus = cpus
         self._gpus = gpus
-        self._started, self._over = threading.Event(), threading.Event()
+        self._started, self._over, self._lost = threading.Event(), threading.Event(), threading.Event()
+        self._on_loss: Callable[[EngineLostError], None] = lambda error: None
         self._failure: BaseException | None = None
         self._folder: Path | None = None
         self._thread = threading.Thread(target=self._live, name="engine", daemon=True)
@@ -60,8 +69,12 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.end()
 
-    def wait(self) -> None:
-        """Until Ray is there. Raises what kept it from starting."""
+    def wait(self, on_loss: Callable[[EngineLostError], None]) -> None:
+        """Until Ray is there. Raises what kept it from starting, or ended it since.
+
+        on_loss: told, in the engine's thread, when Ray has ended before `end`, which is to be called soon then.
+        """
+        self._on_loss = on_loss
         self._started.wait()
         if self._failure is not None:
             raise self._failure
@@ -71,6 +84,10 @@ class Engine:
     def starting(self) -> bool:
         """Whether Ray is not there yet; its start cannot be cut short."""
         return not self._started.is_set()
+
+    def is_lost(self) -> bool:
+        """Whether Ray has ended, or does so just now: the silence of a worker is heard before that of its Ray."""
+        return self._lost.wait(_DEATH_S)
 
     def end(self) -> None:
         """Until Ray is gone; again, it does nothing. Interrupted, it ends Ray's processes as they are."""
@@ -90,13 +107,36 @@ class Engine:
                 try:
                     self._start(self._folder)
                     self._started.set()
-                    self._over.wait()
+                    self._look_after()
                 finally:
                     _end_engine()
         except BaseException as error:  # told to whoever waits
             self._failure = error
         finally:
             self._started.set()
+
+    def _look_after(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            if ended := _VITAL & {kind for kind, _ in ray_worker._global_node.dead_processes()}:
+                error = EngineLostError(
+                    f"Ray has ended in the middle (its {' and '.join(sorted(ended))}: killed, or out of memory?); "
+                    "what was out goes back into the queue, and the same command continues"
+                )
+                if "gcs_server" in ended:
+                    self._end_process(error)
+                if not self._lost.is_set():
+                    self._failure = error
+                    self._lost.set()
+                    self._on_loss(error)
+
+    def _end_process(self, error: EngineLostError) -> NoReturn:
+        """Whoever asks Ray anything without its head waits in C++, which nothing interrupts, and which ends the process itself
+        after a minute, and leaves the rest of Ray behind. A killed driver's study is continued like any other."""
+        print(f"see-tune: {error}", file=sys.stderr, flush=True)
+        _kill(_below(os.getpid()))
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(error.exit_code)
 
     def _start(self, folder: Path) -> None:
         with _own_sigterm(), _deaf_children(), _alone():

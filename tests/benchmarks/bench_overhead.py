@@ -153,7 +153,7 @@ def bench_trials(folder: Path, trials: int) -> None:
 
     desk, close = _open_desk(folder, trials, slots=2)
     with Engine(cpus=2, gpus=0) as engine:
-        engine.wait()
+        engine.wait(desk.give_up)
         started = time.perf_counter()
         run(desk, quick, Resources(1, 0, 2), results_folder=folder / "ray")
         seconds = time.perf_counter() - started
@@ -182,7 +182,7 @@ def bench_busy(folder: Path, seconds: float, trials: int = 8, slots: int = 2) ->
     seen = _Spans()
     desk._listeners.append(seen)
     with Engine(cpus=slots, gpus=0) as engine:
-        engine.wait()
+        engine.wait(desk.give_up)
         run(desk, partial(sleep_through, seconds=seconds), Resources(1, 0, slots), results_folder=folder / "ray")
     close()
     whole = max(ended for _, ended in seen.spans) - min(began for began, _ in seen.spans)
