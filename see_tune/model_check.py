@@ -1,14 +1,15 @@
 """Whether a trial's model can be built, found out by building it; what was built before, with the same versions and the same
 weights, is not built again, and torch is not imported for it.
 
-The memory lies in the home's cache: a file for each model, which holds the weights file that it was built from, as it was.
+The memory lies in the home's cache: a file for each model, which holds the hash of the weights file that it was built from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,7 @@ from see_tune.imports import quick_imports
 from see_tune.spec.models import TrialSpec
 
 _VERSIONS = ("see-tune", "torch", "torchvision", "timm")
+_HUB_PLACES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME")
 
 
 def wrong_model(trial: TrialSpec, cache: Path, *, fetch: bool) -> Iterator[UserError]:
@@ -27,7 +29,7 @@ def wrong_model(trial: TrialSpec, cache: Path, *, fetch: bool) -> Iterator[UserE
     False only asks whether there are any.
     """
     memory = cache / f"model-{_key(trial)}.json"
-    if _is_unchanged(memory):
+    if _is_known(trial, memory):
         return
     try:
         weights = _build(trial, fetch=fetch)
@@ -37,7 +39,7 @@ def wrong_model(trial: TrialSpec, cache: Path, *, fetch: bool) -> Iterator[UserE
     if fetch and weights is not None:
         with suppress(OSError):  # then it is built again, the next time
             cache.mkdir(parents=True, exist_ok=True)
-            memory.write_text(json.dumps(_states(weights)), encoding="utf-8")
+            memory.write_text(json.dumps({str(file): _digest(file) for file in weights}), encoding="utf-8")
 
 
 def _build(trial: TrialSpec, *, fetch: bool) -> tuple[Path, ...] | None:
@@ -76,19 +78,22 @@ def _key(trial: TrialSpec) -> str:
         trial.data.model_dump_json(),
         f"{train.batch_size} {train.micro_batch}",
         *(version(name) for name in _VERSIONS),
+        *(os.environ.get(place, "") for place in _HUB_PLACES if weights == "pretrained"),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _is_unchanged(memory: Path) -> bool:
-    """Whether that model was built once, and the files it was built from are what they were."""
+def _is_known(trial: TrialSpec, memory: Path) -> bool:
+    """Whether that model was built once, from weights of the same bytes."""
+    weights = trial.model.weights
     try:
-        states = json.loads(memory.read_text(encoding="utf-8"))
-        return bool(states == _states(Path(file) for file in states))
-    except (OSError, ValueError, TypeError):
+        built_from = json.loads(memory.read_text(encoding="utf-8"))
+        named = {"none": [], "pretrained": list(built_from)[:1]}.get(weights, [str(Path(weights).resolve())])
+        return list(built_from) == named and all(_digest(Path(file)) == known for file, known in built_from.items())
+    except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
-def _states(files: Iterable[Path]) -> dict[str, list[int]]:
-    """File -> its size in bytes and its time in ns. Raises: OSError."""
-    return {str(file): [(status := file.stat()).st_size, status.st_mtime_ns] for file in files}
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -12,6 +12,7 @@ import json
 import platform
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -49,6 +50,7 @@ from see_tune.trial import run_trial
 from see_tune.wording import counted
 
 _DELIVERY_S = 60.0
+_AWAY_S = 5.0  # of them, for a server that does not answer: the next start tells it
 
 
 class Session:
@@ -101,7 +103,13 @@ class Session:
         _write_atomically(self.folder.spec_file, dump_study(self.spec))
         if stored := stored_result(self.folder):  # no answer any more, until this session ends
             _write_result(self.folder, replace(stored, status="interrupted"))
-        tracker = Tracker(self.home, study=self.spec.study, dataset=self.spec.dataset.called, uri=self.spec.tracking.uri)
+        tracker = Tracker(
+            self.home,
+            study=self.spec.study,
+            dataset=self.spec.dataset.called,
+            uri=self.spec.tracking.uri,
+            on_away=self._note_away,
+        )
         try:
             tracker.start_study(params=_study_params(self.spec), tags=self._tags(), started_at=self.started_at)
             _write_atomically(self.folder.environment_file, _environment())
@@ -116,10 +124,13 @@ class Session:
                 return self._conclude(tracker, interrupted=desk.stopping, quarantined={**desk.quarantined, **unfit})
         except (StorageAwayError, EngineLostError):
             tracker.end_study(status="interrupted", ended_at=time.time())
-            tracker.drain(_DELIVERY_S)
+            tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
             raise
         finally:
             tracker.close()
+
+    def _note_away(self, why: str) -> None:
+        self.watcher.note(f"tracking: MLflow is away, and is told everything when it is back ({why})")
 
     def _open_desk(self, tracker: Tracker) -> tuple[Desk, FailureGuard]:
         guard = FailureGuard()
@@ -185,7 +196,7 @@ class Session:
             self._end_abandoned(tracker)
         tracker.log_study_metrics(_answer_metrics(result))
         tracker.end_study(status="interrupted" if interrupted else "complete", ended_at=time.time())
-        undelivered = tracker.drain(_DELIVERY_S)
+        undelivered = tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
         result = replace(
             result,
             undelivered=undelivered,
@@ -210,7 +221,7 @@ class Session:
         tracker.log_artifact(report.markdown)
         tracker.log_artifact(report.figures, "figures")
         tracker.set_description(report.answer)
-        tracker.drain(_DELIVERY_S)
+        tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
 
     def _unanswered(self, result: StudyResult) -> str:
         """Why a study whose rows have all ended has no answer; empty where it has one."""
@@ -228,7 +239,7 @@ class Session:
         _write_result(self.folder, self._result("failed"))
         self._report(tracker)
         tracker.end_study(status="failed", ended_at=time.time())
-        tracker.drain(_DELIVERY_S)
+        tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
         raise StudyFailedError(why)
 
     def _end_abandoned(self, tracker: Tracker) -> None:
@@ -397,8 +408,12 @@ def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: 
 def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
     """Ctrl-C or SIGTERM once: stop after the epochs that were reported, and keep everything; Ctrl-C twice: at once.
 
-    SIGTERM comes from programs, and twice from those that send it to a process and to its group (`timeout`).
+    SIGTERM comes from programs, and twice from those that send it to a process and to its group (`timeout`). Python hears signals
+    in the main thread alone: they do not reach a study that a program runs in another one.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(signum: int, frame: FrameType | None) -> None:
         if not desk.stopping:

@@ -46,6 +46,8 @@ def run_study(
     address: of a Ray cluster to run the trials on (``auto`` or ``host:port``); None: this machine alone.
     watcher: told of every row and epoch.
 
+    Ctrl-C and SIGTERM stop it as they stop the command where it is called in the main thread; in another one it hears neither.
+
     Raises:
         SpecError, DatasetError, WeightsError, StudyError: the user's input is wrong; nothing was started.
         StudyFailedError: no trial completed.

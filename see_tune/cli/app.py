@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from types import FrameType
 from typing import Annotated
@@ -37,6 +39,7 @@ from see_tune.errors import SeeTuneError
 
 _INTERRUPTED = 130
 _AGAIN_S = 0.05
+_APART_S = 0.3  # what one interrupt begins (a word to the user, a clean-up) is under way when the next one comes
 
 app = typer.Typer(
     name="see-tune",
@@ -131,6 +134,17 @@ def run_from_shell() -> None:
     """The console script."""
     # torch makes its compiler's cache when it is imported, used or not, in a folder of its own below this one.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.gettempdir())
+    code = 1
+
+    def leave() -> None:
+        """The interpreter would take what was imported apart, for seconds, before the prompt is back. And it
+        remembers a Ctrl-C that passed through an import, and would end by SIGINT although it was answered."""
+        with suppress(OSError):  # nobody reads any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # the first one registered runs last
     _interrupt_on_signals()
     try:
         code = main()
@@ -138,12 +152,8 @@ def run_from_shell() -> None:
         _say_interrupted()
         code = _INTERRUPTED
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's own end is not to be interrupted
+    signal.setitimer(signal.ITIMER_REAL, 0)
     sys.exit(code)
-
-
-class _Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with exit code 130: the interpreter remembers a plain one that passed through `exec`, as imports call it, and ends
-    by SIGINT although it was caught."""
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -157,15 +167,23 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _interrupt_on_signals() -> None:
-    """Ctrl-C, SIGTERM and, where it is not ignored (nohup), SIGHUP interrupt a command; `run` stops its study in its own way."""
+    """Ctrl-C, SIGTERM and, where it is not ignored (nohup), SIGHUP interrupt a command; `run` stops its study in its own way.
+
+    Each interrupts once: those that come during an import wait for its end, and then come one after the other.
+    """
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
+    waiting = 0
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        nonlocal waiting
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
-        if not _is_importing(frame):
-            raise _Interrupted
-        signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        waiting += signum != signal.SIGALRM
+        if _is_importing(frame):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+            return
+        waiting -= 1
+        signal.setitimer(signal.ITIMER_REAL, _APART_S if waiting else 0)
+        raise KeyboardInterrupt
 
     def hang_up(signum: int, frame: FrameType | None) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -173,6 +191,7 @@ def _interrupt_on_signals() -> None:
             os.dup2(nowhere, stream)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    signal.signal(signal.SIGALRM, interrupt)
     for number, handler in ((signal.SIGINT, interrupt), (signal.SIGTERM, interrupt), (signal.SIGHUP, hang_up)):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)

@@ -81,9 +81,9 @@ def reached(home: Home, uri: str) -> Iterator[MlflowClient]:
         yield client
     except (MlflowException, RequestException) as error:
         if (server := find_tracking(uri)) == LOCAL:
-            raise TrackingError(f"{store_uri(home, uri)} failed: {_reason(error)}; another home: --home DIR") from error
+            raise TrackingError(f"{store_uri(home, uri)} failed: {reason(error)}; another home: --home DIR") from error
         raise TrackingServerError(
-            f"the tracking server {server} is away, or refuses: {_reason(error)}. Start it, name another (--tracking or "
+            f"the tracking server {server} is away, or refuses: {reason(error)}. Start it, name another (--tracking or "
             f"{TRACKING_VARIABLE}; local: the home's own), or give its login: MLFLOW_TRACKING_USERNAME with "
             f"{TRACKING_PASSWORD} or {TRACKING_PASSWORD}_FILE, or ~/.mlflow/credentials"
         ) from error
@@ -99,8 +99,8 @@ def answers(home: Home, uri: str) -> str:
     return "reached, and lets us in"
 
 
-def _reason(error: Exception) -> str:
-    """What the network or the server said, without mlflow's account of its call."""
+def reason(error: Exception) -> str:
+    """In a few words, what the network or the server said, without mlflow's account of its call."""
     from requests import ConnectionError
 
     cause = error if isinstance(error, ConnectionError) else error.__context__

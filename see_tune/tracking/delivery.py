@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from see_tune.addresses import LOCAL, find_tracking
 from see_tune.errors import TrackingError
 from see_tune.home import Home
-from see_tune.tracking.connection import connect
+from see_tune.tracking.connection import connect, reason
 from see_tune.tracking.registry import Candidate, Registration, register_champion
 from see_tune.tracking.spool import Event
 
@@ -69,7 +69,7 @@ class Delivery:
 
         Raises:
             TrackingError: MLflow refuses one of them, and would again.
-            Exception: MLflow is away; the same events can be told again later.
+            ConnectionError: MLflow is away; the same events can be told again later.
         """
         client = self._connected()
         try:
@@ -77,7 +77,7 @@ class Delivery:
         except Exception as error:
             self._run_ids.clear()  # a run may have been deleted meanwhile
             if _is_away(error):
-                raise
+                raise ConnectionError(f"{self._uri}: {reason(error)}") from error
             raise TrackingError(f"MLflow at {self._uri} refused {events[0].kind} of {self._experiment}: {error}") from error
 
     def _connected(self) -> MlflowClient:

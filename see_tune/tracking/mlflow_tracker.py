@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -43,15 +43,18 @@ class Tracker:
     home, study: whose runs, and where the spool lies.
     dataset: what it is called; names the experiment.
     uri: ``local``, or ``http(s)://host:port`` of a server, which may be away.
+    on_away: told why, in a thread of the tracker's, when MLflow begins to be away.
 
     Delivery starts with what an earlier process could not deliver, and not at once: it imports MLflow, which takes a core for
     seconds, and so do the trials that are starting. Times are Unix times in seconds.
     Values that are not finite are refused with a TrackingError before they reach the spool.
     """
 
-    def __init__(self, home: Home, *, study: str, dataset: str, uri: str) -> None:
+    def __init__(
+        self, home: Home, *, study: str, dataset: str, uri: str, on_away: Callable[[str], None] = lambda why: None
+    ) -> None:
         self._study = study
-        self._spool = Spool(home.study(study).spool_db, first_delivery_s=_FIRST_DELIVERY_S)
+        self._spool = Spool(home.study(study).spool_db, first_delivery_s=_FIRST_DELIVERY_S, on_away=on_away)
         self._delivery = Delivery(home, uri, experiment=f"{EXPERIMENT_PREFIX}{dataset}", study_id=self._spool.identity)
         self._spool.start(self._delivery)
 
@@ -119,9 +122,10 @@ class Tracker:
         """Why MLflow could not be reached just now, or None."""
         return self._spool.away()
 
-    def drain(self, timeout_s: float) -> int:
-        """Wait for the delivery of everything, at most `timeout_s`; returns how many events are left for the next start."""
-        return self._spool.drain(timeout_s)
+    def drain(self, timeout_s: float, *, away_s: float = math.inf) -> int:
+        """Wait for the delivery of everything, at most `timeout_s`, at most `away_s` on end for a server that is away; returns
+        how many events are left for the next start."""
+        return self._spool.drain(timeout_s, away_s=away_s)
 
     def close(self) -> None:
         """End the delivery thread after the call that is under way; what is left is in the spool."""

@@ -17,8 +17,10 @@ Nothing but the standard library: the spool knows no MLflow.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +68,7 @@ class Spool:
     file: the sqlite file, created with its folder if absent.
     first_retry_s, last_retry_s: the shortest and the longest pause after a failed delivery; it doubles in between.
     first_delivery_s: so long after `start` the first delivery is, unless somebody waits for it.
+    on_away: told why, in the delivery thread, when deliveries begin to fail.
 
     Raises TrackingError where the file cannot be opened or written.
     """
@@ -77,11 +80,13 @@ class Spool:
         first_retry_s: float = FIRST_RETRY_S,
         last_retry_s: float = LAST_RETRY_S,
         first_delivery_s: float = 0.0,
+        on_away: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._file = file
         self._first_retry_s = first_retry_s
         self._last_retry_s = last_retry_s
         self._first_delivery_s = first_delivery_s
+        self._on_away = on_away
         self._changed = threading.Condition()  # guards everything below
         self._db = self._open()
         self._queued = int(self._db.execute("SELECT COUNT(*) FROM events").fetchone()[0])
@@ -129,12 +134,18 @@ class Spool:
         """Why the last delivery failed, or None where it did not."""
         return self._away
 
-    def drain(self, timeout_s: float) -> int:
-        """Wait until everything is delivered, at most `timeout_s` seconds; returns how many events are left."""
+    def drain(self, timeout_s: float, *, away_s: float = math.inf) -> int:
+        """Wait until everything is delivered, at most `timeout_s` seconds, at most `away_s` of them on end for a server that is
+        away; returns how many events are left."""
+        until = time.monotonic() + timeout_s
         with self._changed:
             self._drains += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._queued == 0, timeout_s)
+            while self._queued and (left_s := until - time.monotonic()) > 0:
+                if self._away is None:
+                    self._changed.wait_for(lambda: not self._queued or self._away, left_s)
+                elif not self._changed.wait_for(lambda: not self._queued or self._away is None, min(left_s, away_s)):
+                    break
             self._drains -= 1
             return self._queued
 
@@ -185,11 +196,19 @@ class Spool:
             try:
                 self._deliver_or_set_aside(deliver, events)
             except Exception as error:  # whatever the server's absence looks like
-                self._away = f"{type(error).__name__}: {error}"
+                self._note_away(f"{type(error).__name__}: {error}")
                 pause_s = self._pause(pause_s)
             else:
-                self._away = None
+                self._note_away(None)
                 pause_s = self._first_retry_s
+
+    def _note_away(self, why: str | None) -> None:
+        with self._changed:
+            is_news = why is not None and self._away is None
+            self._away = why
+            self._changed.notify_all()
+        if is_news:
+            self._on_away(str(why))
 
     def _next_events(self) -> list[Event]:
         """The oldest events, waiting for one if need be; none when the spool is closing."""

@@ -55,38 +55,44 @@ def test_sigterm_to_the_group_stops_a_study_at_every_moment(folder: Path, proces
         assert list(folder.glob("tmp/see-tune-ray-*")) == []
 
 
-def test_signal_inside_an_import_waits_for_its_end(tmp_path: Path) -> None:
-    """Raised there it comes out as a RuntimeError of `__set_name__`, or aborts C++ that calls Python."""
-    (tmp_path / "slow.py").write_text(
+def signalled_import(folder: Path, signals: str, main: str) -> subprocess.CompletedProcess[str]:
+    """A command that imports a module while `signals` are sent, and then does `main`."""
+    (folder / "slow.py").write_text(
         "import os, signal, time\n"
         "class Descriptor:\n"
         "    def __set_name__(self, owner, name):\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        time.sleep(0.2)\n"
+        f"        for number in ({signals}):\n"
+        "            os.kill(os.getpid(), number)\n"
+        "            time.sleep(0.2)\n"
         "class Holder:\n"
         "    held = Descriptor()\n"
         "imported = True\n"
     )
-    driver = (
-        "import sys\n"
-        "from see_tune.cli import app\n"
-        "def main():\n"
-        "    import slow\n"
-        "    print(slow.imported, flush=True)\n"
-        "    import time; time.sleep(60)\n"
-        "app.main = main\n"
-        "app.run_from_shell()\n"
-    )
-    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    done = subprocess.run(
-        [sys.executable, "-c", driver],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
+    driver = f"import time\nfrom see_tune.cli import app\ndef main():\n{main}\napp.main = main\napp.run_from_shell()\n"
+    paths = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", driver]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, env=environment)
+
+
+def test_signal_inside_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    """Raised there it comes out as a RuntimeError of `__set_name__`, or aborts C++ that calls Python."""
+    main = "    import slow\n    print(slow.imported, flush=True)\n    time.sleep(60)"
+    done = signalled_import(tmp_path, "signal.SIGTERM,", main)
     assert (done.returncode, done.stdout, done.stderr) == (130, "True\n", CONTINUES)
+
+
+def test_ctrl_c_twice_inside_an_import_is_twice_after_it(tmp_path: Path) -> None:
+    main = (
+        "    try:\n"
+        "        import slow\n"
+        "        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('once', flush=True)\n"
+        "        time.sleep(60)"
+    )
+    done = signalled_import(tmp_path, "signal.SIGINT, signal.SIGINT", main)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "once\n", CONTINUES)
 
 
 def test_ctrl_c_twice_while_ray_starts_ends_at_once_and_leaves_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,9 @@ def test_weights_that_changed_are_loaded_again_and_refused_where_they_no_longer_
     file.write_bytes(weights_bytes(backbone))
     assert builds.ask(f"model.weights={file}") == builds.ask(f"model.weights={file}") == []
     assert builds.number == 1
-    file.write_bytes(weights_bytes(backbone.features))
+    as_it_was = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"features", b"elements"))
+    os.utime(file, ns=(as_it_was.st_atime_ns, as_it_was.st_mtime_ns))  # as `cp -p` of another training's leaves it
     (error,) = builds.ask(f"model.weights={file}")
     assert "missing" in str(error)
     file.unlink()
@@ -96,10 +99,28 @@ def test_a_look_remembers_nothing_and_may_know_it_already(builds: Builds, tmp_pa
 def test_a_memory_that_cannot_be_read_is_none(builds: Builds, tmp_path: Path) -> None:
     builds.ask()
     (memory,) = (tmp_path / "cache").iterdir()
-    for content in ("", "[1", "[1]", '{"absent": [1, 2]}'):
+    for content in ("", "[1", "[1]", '{"absent": "0"}'):
         memory.write_text(content)
         assert builds.ask() == []
     assert builds.number == 5
+
+
+def test_a_memory_that_names_other_weights_is_none(builds: Builds, tmp_path: Path) -> None:
+    file = tmp_path / "backbone.safetensors"
+    file.write_bytes(weights_bytes(build_model(backbone="glyphnet", embedding_dim=16).backbone))
+    builds.ask(f"model.weights={file}")
+    (memory,) = (tmp_path / "cache").iterdir()
+    memory.write_text("{}")
+    assert builds.ask(f"model.weights={file}") == []
+    assert builds.number == 2
+
+
+def test_pretrained_weights_of_another_hub_folder_are_looked_for_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretrained, named = trial("model.backbone=resnet50", "model.weights=pretrained"), trial()
+    key, key_of_named = model_check._key(pretrained), model_check._key(named)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert model_check._key(pretrained) != key
+    assert model_check._key(named) == key_of_named
 
 
 def test_a_memory_that_cannot_be_written_keeps_nobody_from_starting(builds: Builds, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Server:
 def open_spool(tmp_path: Path) -> Iterator[Callable[..., Spool]]:
     spools: list[Spool] = []
 
-    def open_one(server: Server | None = None, **retries: float) -> Spool:
+    def open_one(server: Server | None = None, **retries: Any) -> Spool:
         spool = Spool(tmp_path / "spool.db", **{"first_retry_s": 0.01, "last_retry_s": 0.02, **retries})
         spools.append(spool)
         if server is not None:
@@ -132,6 +133,31 @@ def test_drain_ends_a_long_pause_at_once(open_spool: Callable[..., Spool]) -> No
         time.sleep(0.01)
     server.away = False
     assert spool.drain(1.2) == 0
+
+
+def test_drain_gives_a_server_that_is_away_less_time(open_spool: Callable[..., Spool]) -> None:
+    server = Server()
+    server.away = True
+    spool = open_spool(server, first_delivery_s=60)
+    spool.append("epoch", {"n": 1})
+    started = time.monotonic()
+    assert spool.drain(30, away_s=0.2) == 1
+    assert time.monotonic() - started < 10
+    threading.Timer(0.3, lambda: setattr(server, "away", False)).start()
+    assert spool.drain(30, away_s=20) == 0
+
+
+def test_a_server_that_goes_away_is_told_of_once_each_time(open_spool: Callable[..., Spool]) -> None:
+    server = Server()
+    told: list[str] = []
+    spool = open_spool(server, on_away=told.append)
+    for n in range(3):
+        server.away = n > 0
+        spool.append("epoch", {"n": n})
+        assert (spool.drain(0.3) > 0) == server.away
+        server.away = False
+        assert spool.drain(10) == 0
+    assert told == ["ConnectionError: nobody there"] * 2
 
 
 def test_a_server_that_hangs_does_not_hold_the_driver(open_spool: Callable[..., Spool]) -> None:
