@@ -10,6 +10,7 @@ was killed, its machine lost), and is taken over. Nobody compares clocks.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -123,14 +124,14 @@ def holder_of(folder: StudyFolder) -> Holder | None:
 
 
 def _is_locked(folder: StudyFolder) -> bool:
-    if not folder.lock_file.is_file():
-        return False
-    lock = filelock.FileLock(folder.lock_file, is_singleton=False)
+    """Asked with a shared lock, for which the file need only be read: a disk may be read-only by now."""
     try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
+        with folder.lock_file.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    lock.release()
+    except OSError:  # absent, or not to be read; a file system without locks is refused where one is needed
+        return False
     return False
 
 

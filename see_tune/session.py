@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import distributions, version
@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from see_tune.checks import DatasetFacts
-from see_tune.errors import EngineLostError, StorageAwayError, StudyFailedError
+from see_tune.errors import EngineLostError, StorageAwayError, StudyFailedError, TrackingError
 from see_tune.home import Home, StudyFolder
 from see_tune.looks import Look, count_look
 from see_tune.node_checks import Gate
@@ -49,6 +49,7 @@ from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.trial import run_trial
 from see_tune.wording import counted
 
+_ONE_PRESS_S = 0.05  # no finger presses twice so fast
 _DELIVERY_S = 60.0
 _AWAY_S = 5.0  # of them, for a server that does not answer: the next start tells it
 
@@ -123,8 +124,9 @@ class Session:
                 unfit = {f"node {identity[:6]}": why for identity, why in desk.unfit.items()}
                 return self._conclude(tracker, interrupted=desk.stopping, quarantined={**desk.quarantined, **unfit})
         except (StorageAwayError, EngineLostError):
-            tracker.end_study(status="interrupted", ended_at=time.time())
-            tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
+            with suppress(TrackingError):  # a full disk takes no more of the one than of the other
+                tracker.end_study(status="interrupted", ended_at=time.time())
+                tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
             raise
         finally:
             tracker.close()
@@ -258,6 +260,7 @@ class Session:
             off,
             status=status,
             wall_s=time.time() - self.started_at,
+            trained_s=sum(ledger.trained_s for ledger in (self.search, self.final, self.ledgers.off) if ledger),
             folder=self.folder,
             home=self.home,
             search_ended=self.protocol.search_ended(),
@@ -401,6 +404,8 @@ def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: 
     for ledger in (ledgers.search, ledgers.final, ledgers.off):
         for row in ledger.finished() if ledger else ():
             board.recall(row)
+        for cut in ledger.cut() if ledger else ():
+            board.recall_cut(cut)
     return board
 
 
@@ -408,18 +413,23 @@ def _opened_board(spec: StudySpec, protocol: Protocol, ledgers: Ledgers, slots: 
 def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
     """Ctrl-C or SIGTERM once: stop after the epochs that were reported, and keep everything; Ctrl-C twice: at once.
 
-    SIGTERM comes from programs, and twice from those that send it to a process and to its group (`timeout`). Python hears signals
+    Signals of programs come twice from those that send them to a process and to its group (`timeout`). Python hears signals
     in the main thread alone: they do not reach a study that a program runs in another one.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    stopped_at = 0.0
+
     def stop(signum: int, frame: FrameType | None) -> None:
+        nonlocal stopped_at
         if not desk.stopping:
-            desk.stopping = True
+            desk.stopping, stopped_at = True, time.monotonic()
             watcher.note("stopping: running trials go back into the queue. Ctrl-C once more: at once")
-        elif signum == signal.SIGINT and callable(interrupt := before[signal.SIGINT]):
+            return
+        is_second_press = signum == signal.SIGINT and time.monotonic() - stopped_at > _ONE_PRESS_S
+        if is_second_press and callable(interrupt := before[signal.SIGINT]):
             interrupt(signum, frame)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -46,6 +46,7 @@ class StudyStatus:
 
     state: ``running`` while a process holds it; ``interrupted`` where the same command would go on; ``failed`` where that helps
         once the cause is mended.
+    search_ended: what ended the search before its last trial (as in StudyResult); empty where nothing did, or it goes on.
     trials: the budget of the search; finished, complete, pruned, failed: of its trials; waiting: cut, and going on next.
     planned: finished rows beside the search (baseline, re-ranking, final runs).
     best, off: the best search trial, and SEE off; None until there is one.
@@ -58,6 +59,7 @@ class StudyStatus:
     protocol: str
     objective: str
     state: State
+    search_ended: str
     holder: Holder | None
     trials: int
     finished: int
@@ -89,6 +91,7 @@ def read_status(home: Home, name: str) -> StudyStatus:
         protocol=spec.protocol,
         objective=trial_values(spec).objective_metric,
         state=_state(folder, spec, holder),
+        search_ended="" if holder else _search_ended(folder),
         holder=holder,
         trials=spec.budget.trials,
         finished=len(searched),
@@ -115,6 +118,11 @@ def _state(folder: StudyFolder, spec: StudySpec, holder: Holder | None) -> State
     if stored is None or stored.status != "done":
         return stored.status if stored else "interrupted"
     return "done" if stored.search_ended or stored.trials >= spec.budget.trials else "interrupted"
+
+
+def _search_ended(folder: StudyFolder) -> str:
+    stored = stored_result(folder)
+    return stored.search_ended if stored and stored.search_ended != "trials" else ""
 
 
 def _finished(ledger: Ledger | None) -> tuple[FinishedRow, ...]:

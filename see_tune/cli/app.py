@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import math
 import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -38,7 +41,9 @@ from see_tune.cli import (
 from see_tune.errors import SeeTuneError
 
 _INTERRUPTED = 130
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 _AGAIN_S = 0.05
+_ONE_PRESS_S = 0.05  # `timeout -s INT` sends one to the process and one to its group; no finger is so fast
 _APART_S = 0.3  # what one interrupt begins (a word to the user, a clean-up) is under way when the next one comes
 
 app = typer.Typer(
@@ -94,12 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; a user's mistake is a message on stderr, never a traceback."""
     try:
         code = app(list(arguments) if arguments is not None else None, standalone_mode=False)
+        sys.stdout.flush()
     except TyperException as error:  # an unknown command or option, a missing argument, no arguments at all
         print(_in_words(error), file=sys.stderr)
         return error.exit_code
     except SeeTuneError as error:
         print(f"see-tune: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # whoever read it has read enough
+        return 1
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"see-tune: {where}{error.strerror}. Make room there or make it writable, or choose --home", file=sys.stderr)
+        return 1
     if code == _INTERRUPTED:  # a command's own, or what typer makes of Ctrl-C
         _say_interrupted()
     return code if isinstance(code, int) else 0
@@ -172,12 +186,16 @@ def _interrupt_on_signals() -> None:
     Each interrupts once: those that come during an import wait for its end, and then come one after the other.
     """
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
-    waiting = 0
+    waiting, last_at = 0, -math.inf
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        nonlocal waiting
+        nonlocal waiting, last_at
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
-        waiting += signum != signal.SIGALRM
+        if signum != signal.SIGALRM:
+            is_echo, last_at = time.monotonic() - last_at < _ONE_PRESS_S, time.monotonic()
+            if is_echo:
+                return
+            waiting += 1
         if _is_importing(frame):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return

@@ -19,7 +19,7 @@ from see_tune.results import Arm, Interval, StudyResult
 from see_tune.wording import counted
 
 _SPREAD = len("85.0 [62.3, 100.0]  ")
-_ENDED = {
+SEARCH_ENDED = {
     "exhausted": "the space is exhausted: no untried point was left",
     "hours": "ended by budget.hours",
     "device_hours": "ended by budget.device_hours",
@@ -62,8 +62,8 @@ def answer_lines(result: StudyResult) -> list[str]:
     ]
     lines += [f"  {lineage} failed: {cause}" for lineage, cause in result.failures.items()]
     lines += [f"  quarantined {name}: {cause}" for name, cause in result.quarantined.items()]
-    if result.search_ended in _ENDED:
-        lines.append(f"search           {_ENDED[result.search_ended]}")
+    if result.search_ended in SEARCH_ENDED:
+        lines.append(f"search           {SEARCH_ENDED[result.search_ended]}")
     if result.see:
         lines.append(f"best parameters  {describe_values(result.see.values)}   ({result.see.lineage}, epoch {result.see.epoch})")
         for name, value in result.see.values.items():

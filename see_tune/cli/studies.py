@@ -116,7 +116,7 @@ def final(name: StudyName, home: HomeFolder = None, address: Address = None, as_
 
 def status_lines(status: StudyStatus, now: float) -> list[str]:
     """A study's status in at most 80 columns. now: Unix time in seconds."""
-    from see_tune.cli.show import duration
+    from see_tune.cli.show import SEARCH_ENDED, duration
     from see_tune.report.numbers import percent
 
     holder = status.holder
@@ -124,6 +124,7 @@ def status_lines(status: StudyStatus, now: float) -> list[str]:
     lines = [
         f"{status.study}  {status.dataset}  {status.protocol}  {doing}",
         f"search   {status.finished}/{status.trials}  complete {status.complete}  pruned {status.pruned}  failed {status.failed}",
+        *([f"         {SEARCH_ENDED[status.search_ended]}"] if status.search_ended else []),
         f"best     {_best_text(status)}",
     ]
     if status.waiting:

@@ -99,6 +99,7 @@ def read_record(name: str, home: Home) -> StudyRecord:
         off,
         status=stored.status if stored and not running else "interrupted",
         wall_s=stored.wall_s if stored else _span_s([*searched, *planned]),
+        trained_s=sum(ledger.trained_s for ledger in ledgers or () if ledger),
         folder=folder,
         home=home,
         search_ended=stored.search_ended if stored else "",

@@ -15,7 +15,7 @@ from typing import Any
 from see_tune.home import StudyFolder
 from see_tune.results import EpochResult, TrialResult
 from see_tune.search.desk import DeskListener, Work
-from see_tune.search.rows import OFF, FinishedRow, Row, row_title
+from see_tune.search.rows import OFF, CutRow, FinishedRow, Row, row_title
 from see_tune.spec.models import StudySpec
 
 
@@ -90,6 +90,7 @@ class Board(DeskListener):
     device_s: float = 0.0
     best: Best | None = None
     off: Best | None = None
+    _cut_s: dict[str, float] = field(default_factory=dict)
     _phase: str = "starting"
     _out: dict[str, Work] = field(default_factory=dict)
     _started_at: float = field(default_factory=time.monotonic)
@@ -118,7 +119,9 @@ class Board(DeskListener):
         with self._lock:
             self._out.pop(work.row.lineage, None)
             if result.status == "interrupted":
+                self._cut_s[work.row.lineage] = _trained_s(work)
                 return
+            self._cut_s.pop(work.row.lineage, None)
             self.device_s += sum(epoch.duration_s for epoch in result.epochs)
             self._count(work.row, result)
 
@@ -128,6 +131,10 @@ class Board(DeskListener):
         if row.plan and row.result.epochs:
             self._final_epochs_done += row.result.epochs[-1].epoch
         self._count(row, row.result)
+
+    def recall_cut(self, row: CutRow) -> None:
+        """Count the time of a row that an earlier session began, and that goes on."""
+        self._cut_s[row.lineage] = row.duration_s
 
     def _count(self, row: Row, result: TrialResult) -> None:
         value = result.best_value
@@ -157,11 +164,16 @@ class Board(DeskListener):
                 self.plan.text,
                 time.monotonic() - self._started_at,
                 self._seconds_left(),
-                self.device_s + sum(epoch.duration_s for work in self._out.values() for epoch in work.history),
+                self.device_s + self._unfinished_s(),
                 self.best,
                 self.off,
                 tuple(_running(work) for work in self._out.values()),
             )
+
+    def _unfinished_s(self) -> float:
+        """Of rows that are out or were cut; one that goes on has told of no epoch yet, or of all its own."""
+        out = {lineage: _trained_s(work) for lineage, work in self._out.items()}
+        return sum(max(out.get(lineage, 0.0), self._cut_s.get(lineage, 0.0)) for lineage in {*out, *self._cut_s})
 
     def _seconds_left(self) -> float | None:
         """Epochs still to train, times the mean epoch, over the slots: search trials end as early as those before them did."""
@@ -186,6 +198,10 @@ class Watcher(DeskListener):
     def note(self, text: str) -> None: ...
 
     def end(self) -> None: ...
+
+
+def _trained_s(work: Work) -> float:
+    return sum(epoch.duration_s for epoch in work.history)
 
 
 def _running(work: Work) -> RunningTrial:

@@ -210,6 +210,7 @@ class Desk:
         result = EpochResult.from_json(report["epoch_result"])
         if result.epoch not in work.epochs:  # Tune repeats the last result when a function returns
             work.epochs[result.epoch] = result
+            work.stream.ledger.count_epoch(work.row.lineage, result.epoch, result.duration_s)
             for listener in self._listeners:
                 listener.on_epoch(work, result)
             if (value := result.metrics.get(work.metric)) is not None:

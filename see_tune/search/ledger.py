@@ -106,6 +106,7 @@ class Ledger:
         self._size = space.size if space is not None else None
         self._grid: Iterator[dict[str, Value]] = space.points() if space is not None and sampler == "grid" else iter(())
         self._open: dict[str, Trial] = {}
+        self._trained: dict[str, dict[int, float]] = {}  # rows that are out: epoch -> seconds
         self._parsed: dict[int, FinishedRow] = {}  # a row that ended never changes again
         self._keys: dict[int, tuple[tuple[str, str, str], ...]] = {}
         self._failed_before: set[int] = set(study.user_attrs.get(_FAILED_BEFORE, ()))
@@ -216,6 +217,10 @@ class Ledger:
         trial.report(value, epoch)
         return trial.should_prune() and epoch > trial.user_attrs.get(_JUDGED, 0)
 
+    def count_epoch(self, lineage: str, epoch: int, seconds: float) -> None:
+        """An epoch of a row that is out was trained, here or before the row was cut; again, it changes nothing."""
+        self._trained.setdefault(lineage, {})[epoch] = seconds
+
     def tell(self, lineage: str, result: TrialResult, *, curve: Mapping[int, float] | None = None) -> None:
         """Close a row with how it ended; an interrupted one goes back into the queue.
 
@@ -275,7 +280,8 @@ class Ledger:
 
     def continue_cut(self, cut: CutRow, values: Mapping[str, Value]) -> None:
         """Enqueue what an earlier search space of this study left unfinished, as a point of this one."""
-        self._study.enqueue_trial(dict(values), user_attrs={_LINEAGE: cut.lineage, _JUDGED: cut.judged_epochs})
+        attrs = {_LINEAGE: cut.lineage, _JUDGED: cut.judged_epochs, _DURATION: cut.duration_s}
+        self._study.enqueue_trial(dict(values), user_attrs=attrs)
 
     def holds(self, lineage: str) -> bool:
         """Whether a row of this lineage is waiting, running or finished here."""
@@ -303,6 +309,7 @@ class Ledger:
         if lineage is None or lineage not in {waiting.user_attrs.get(_LINEAGE) for waiting in self._waiting()}:
             attrs = {key: trial.user_attrs[key] for key in (_LINEAGE, _PLAN) if key in trial.user_attrs}
             attrs[_JUDGED] = max(trial.user_attrs.get(_JUDGED, 0), *trial.intermediate_values, 0)
+            attrs[_DURATION] = self._seconds(trial)
             self._study.enqueue_trial({**trial.system_attrs.get("fixed_params", {}), **trial.params}, user_attrs=attrs)
 
     def give_up(self) -> None:
@@ -356,7 +363,12 @@ class Ledger:
     def cut(self) -> tuple[CutRow, ...]:
         """Rows that were begun and wait to go on."""
         return tuple(
-            CutRow(trial.user_attrs[_LINEAGE], trial.system_attrs.get("fixed_params", {}), trial.user_attrs.get(_JUDGED, 0))
+            CutRow(
+                trial.user_attrs[_LINEAGE],
+                trial.system_attrs.get("fixed_params", {}),
+                trial.user_attrs.get(_JUDGED, 0),
+                self._seconds(trial),
+            )
             for trial in self._waiting()
             if _LINEAGE in trial.user_attrs
         )
@@ -372,6 +384,15 @@ class Ledger:
             for trial in self._rows()
             if trial.state == TrialState.RUNNING
         )
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds of training of all rows, also of those that are out or were cut; a killed driver's tell them as they go on."""
+        return sum(map(self._seconds, self._rows()))
+
+    def _seconds(self, trial: FrozenTrial) -> float:
+        known = float(trial.user_attrs.get(_DURATION, 0.0))  # of a row that goes on, until its checkpoint tells of more
+        return max(known, sum(self._trained.get(trial.user_attrs.get(_LINEAGE, ""), {}).values()))
 
     def started(self) -> int:
         """How many rows were handed out and not superseded: what a budget of trials counts."""

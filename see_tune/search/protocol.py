@@ -149,7 +149,7 @@ class Protocol:
         if not self._extend:
             return False
         ended = self._ended(ledger)
-        return not ended or (ended in ("trials", "exhausted") and bool(ledger.waiting_lineages()))
+        return not ended or (ended != "hours" and bool(ledger.waiting_lineages()))  # as if they had not been cut
 
     def search_ended(self) -> str:
         """The limit of the budget that is used up, or ``exhausted`` where no point is left; empty where a trial may begin."""
@@ -162,7 +162,7 @@ class Protocol:
             return "trials"
         if budget.hours and ledger.spent_s / 3600 >= budget.hours:
             return "hours"
-        if budget.device_hours and sum(row.duration_s for row in ledger.finished()) / 3600 >= budget.device_hours:
+        if budget.device_hours and ledger.trained_s / 3600 >= budget.device_hours:
             return "device_hours"
         return "exhausted" if ledger.exhausted else ""
 

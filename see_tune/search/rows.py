@@ -46,11 +46,16 @@ class FinishedRow(Row):
 
 @dataclass(frozen=True)
 class CutRow:
-    """A row that was begun and waits to go on. judged_epochs: the pruner has spoken on so many of its epochs."""
+    """A row that was begun and waits to go on.
+
+    judged_epochs: the pruner has spoken on so many of its epochs.
+    duration_s: seconds of training so far.
+    """
 
     lineage: str
     values: Mapping[str, Value]
     judged_epochs: int
+    duration_s: float
 
 
 @dataclass(frozen=True)

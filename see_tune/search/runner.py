@@ -24,10 +24,15 @@ from see_tune.search.searcher import LedgerSearcher, LedgerStopper
 from see_tune.search.worker import RunTrial, ask_for, make_trainable
 
 
+class _EngineLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Drop what a full disk does not take; Python would print it, with two tracebacks, where the study is watched."""
+
+
 @contextmanager
 def log_to(log_file: Path) -> Iterator[None]:
     """Ray's Python log goes to a file: a terminal line of the engine's own helps nobody who watches a study."""
-    handler = logging.FileHandler(log_file, delay=True)
+    handler = _EngineLog(log_file, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "ray.data")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]

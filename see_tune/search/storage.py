@@ -206,15 +206,16 @@ class PatientStorage(BaseStorage):
                 if self._given_up or time.monotonic() > until:
                     self._given_up = True
                     raise StorageAwayError(
-                        f"the storage of the trials is away and stayed away: {_cause(error)}. "
-                        f"Nothing that it was told is lost; bring it back, and the same command continues"
+                        f"the storage of the trials is away, or full, and stayed so: {_cause(error)}. "
+                        f"Nothing that it was told is lost; bring it back, or make room, and the same command continues"
                     ) from error
-                if not again:
-                    self.tell(f"the storage of the trials is away, trying again: {_cause(error)}")
+                if not again and not self._given_up:
+                    self.tell(
+                        f"the storage of the trials is away, or full; trying again for {self._patience_s:.0f} s: {_cause(error)}"
+                    )
                 time.sleep(pause)
                 pause, again = min(2 * pause, _LONGEST_PAUSE_S), True
             else:
-                self._given_up = False
                 return result
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:

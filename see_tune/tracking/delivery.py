@@ -85,7 +85,7 @@ class Delivery:
             try:
                 self._client = connect(self._home, self._uri)
             except TrackingError as error:
-                raise ConnectionError(str(error)) from error
+                raise ConnectionError(reason(error)) from error
         return self._client
 
     def _tell(self, client: MlflowClient, events: Sequence[Event]) -> None:

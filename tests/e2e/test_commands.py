@@ -294,3 +294,22 @@ def test_help_imports_no_engine_and_is_quick() -> None:
 def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("see-tune ")
+
+
+def test_full_disk_is_one_message_and_exit_1() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "see_tune.cli.app", "schema"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "see-tune: No space left on device. Make room there or make it writable, or choose --home\n",
+    )
+
+
+def test_reader_who_has_read_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "see_tune.cli.app", "schema"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writing:
+        assert writing.stdout is not None
+        assert writing.stderr is not None
+        writing.stdout.close()
+        assert writing.stderr.read() == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -156,3 +157,20 @@ def test_stop_of_what_does_not_run_sends_no_signal(folder: StudyFolder) -> None:
 def test_half_written_mark_is_no_holder(folder: StudyFolder) -> None:
     (folder.root / "lock.holder").write_text('{"holder": {"pid"')
     assert holder_of(folder) is None
+
+
+def test_whoever_looks_wants_nothing_but_to_read(folder: StudyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is read-only by now, or a colleague's home."""
+    open_ = os.open
+
+    def open_on_a_read_only_disk(path: str, flags: int, *more: int, **named: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return open_(path, flags, *more, **named)
+
+    with hold(folder.home.root) as holder:
+        monkeypatch.setattr(os, "open", open_on_a_read_only_disk)
+        assert holder_of(folder).pid == holder.pid
+        holder.kill()
+        holder.wait()
+        assert holder_of(folder) is None

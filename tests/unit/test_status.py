@@ -14,7 +14,7 @@ from see_tune.cli.app import main
 from see_tune.cli.studies import status_lines
 from see_tune.holding import held
 from see_tune.home import Home
-from see_tune.results import EpochResult, TrialResult
+from see_tune.results import EpochResult, StudyResult, TrialResult
 from see_tune.search.generations import Ledgers, open_ledgers
 from see_tune.spec.load import parse_study
 from see_tune.status import read_status
@@ -83,6 +83,19 @@ def test_study_without_a_trial_has_a_status(home: Home) -> None:
     home.study("small").make().spec_file.write_text(STUDY)
     now = read_status(home, "small")
     assert (now.state, now.finished, now.best, now.off) == ("interrupted", 0, None, None)
+
+
+def test_study_that_ended_before_its_last_trial_says_why(home: Home, ledgers: Ledgers) -> None:
+    counts = {"trials": 2, "complete": 1, "pruned": 0, "failed": 1, "failures": {}, "wall_s": 9.0, "device_hours": 0.1}
+    names = {"study": "small", "dataset": "glyphs", "protocol": "honest", "status": "done", "folder": "", "tracking": ""}
+    rest = {"see": None, "off": None, "gain": None, "champion": None, "champion_note": "", "undelivered": 0}
+    stored = StudyResult(**counts, **names, **rest, tracking_problems=(), commands={}, search_ended="device_hours")
+    home.study("small").summary_file.write_text(stored.to_json())
+    now = read_status(home, "small")
+    assert (now.state, now.search_ended) == ("done", "device_hours")
+    assert status_lines(now, 0.0)[2] == "         ended by budget.device_hours"
+    with held(home.study("small")):  # extended, it goes on
+        assert read_status(home, "small").search_ended == ""
 
 
 def test_text_fits_into_80_columns(home: Home, ledgers: Ledgers) -> None:

@@ -54,6 +54,24 @@ def test_resumed_board_knows_what_was_finished(open_bench: Callable[..., Any]) -
     assert (board.snapshot().finished, board.snapshot().off.lineage) == (6, "baseline")
 
 
+def test_time_of_a_cut_trial_is_not_lost_and_counts_once(open_bench: Callable[..., Any]) -> None:
+    bench = open_bench()
+    board = watched(bench)
+    bench.run(epochs=6)  # the baseline's four, and two of t000
+    bench.desk.close_all()
+    assert board.snapshot().device_s == 6
+
+    resumed = open_bench()
+    again = watched(resumed)
+    for row in resumed.final.finished():
+        again.recall(row)
+    for cut in resumed.search.cut():
+        again.recall_cut(cut)
+    assert again.snapshot().device_s == 6
+    resumed.run(epochs=3)
+    assert again.snapshot().device_s == 7
+
+
 def test_of_equal_values_the_first_trial_is_the_best_whichever_ended_first() -> None:
     board = Board(Plan(2, 1, 0, "then"), slots=2)
     for number in (1, 0):

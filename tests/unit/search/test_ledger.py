@@ -59,6 +59,25 @@ def test_finished_row_survives_a_new_session_with_value_and_duration(tmp_path: P
     assert (finished.lineage, finished.values, finished.value, finished.duration_s) == ("t000", row.values, 0.7, 1.5)
 
 
+def test_time_of_rows_that_are_out_or_were_cut_counts_once(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path)
+    ledger.tell(ledger.ask().lineage, complete(0.7))
+    lineage = ledger.ask().lineage
+    for epoch in (1, 2):
+        ledger.count_epoch(lineage, epoch, 0.5)
+    assert ledger.trained_s == 1.5 + 1.0
+    ledger.tell(lineage, TrialResult("interrupted"))
+    assert ledger.trained_s == open_ledger(tmp_path).trained_s == 2.5
+
+    again = open_ledger(tmp_path)
+    again.ask()
+    for epoch in (1, 2, 3):  # the first two from its checkpoint
+        again.count_epoch(lineage, epoch, 0.5)
+    assert again.trained_s == 3.0
+    again.tell(lineage, complete(0.8))
+    assert again.trained_s == open_ledger(tmp_path).trained_s == 3.0
+
+
 @pytest.mark.parametrize(("status", "state"), [("pruned", "PRUNED"), ("failed", "FAIL")])
 def test_storage_names_how_a_row_ended(tmp_path: Path, status: str, state: str) -> None:
     ledger = open_ledger(tmp_path)

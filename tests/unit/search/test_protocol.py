@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from see_tune.results import EpochResult
 from see_tune.search.protocol import PlannedEpochs, plan_epochs
 from see_tune.spec.load import parse_study
 
@@ -43,6 +45,28 @@ def test_budget_counts_searched_rows_alone(open_bench: Callable[..., Any]) -> No
     bench.run()
     lineages = Counter(lineage.partition("-")[0].rstrip("0123456789") for lineage, _ in bench.recorder.ended)
     assert lineages == {"t": 6, "baseline": 1, "rerank": 3 * 2, "final": 2 * 3}
+
+
+def test_device_hours_count_trials_that_are_out_or_were_cut(
+    build_bench: Callable[..., Any], study_text: str, tmp_path: Path
+) -> None:
+    text = study_text.replace("budget: {trials: 6}", f"budget: {{trials: 6, device_hours: {3 / 3600}}}")
+    cut = build_bench(tmp_path, text, until="search")
+    cut.desk.slots = 2
+    taken = {cut.desk.take(name)["lineage"]: name for name in ("a", "b")}
+    assert set(taken) == {"baseline", "t000"}
+    for epoch in (1, 2, 3):
+        assert not cut.protocol.search_ended()
+        result = EpochResult(epoch, {"val/recall_at_1": 0.5}, 0.0, 1.0)
+        cut.desk.receive(taken["t000"], {"epoch_result": result.to_json()})
+    assert cut.protocol.search_ended() == "device_hours"
+    cut.desk.stopping = True
+    cut.desk.close_all()
+
+    bench = build_bench(tmp_path, text, until="search")
+    assert bench.protocol.search_ended() == "device_hours"
+    bench.run()
+    assert [row.lineage for row in bench.search.finished()] == ["t000"]  # what was begun is ended, and no more is begun
 
 
 def test_hours_are_those_of_all_sessions_and_all_search_spaces(open_bench: Callable[..., Any], study_text: str) -> None:

@@ -236,9 +236,11 @@ def test_storage_that_stays_away_ends_the_study_as_interrupted() -> None:
     assert caught.value.exit_code == 130
     assert len(told) == 1
     start = time.monotonic()
+    assert storage.get_n_trials(storage.create_new_study([])) == 0  # a full disk can be read
     with pytest.raises(StorageAwayError):  # the patience is spent once
         storage.get_all_studies()
     assert time.monotonic() - start < 0.2
+    assert len(told) == 1
 
 
 def test_mistake_of_ours_is_not_tried_again() -> None:
