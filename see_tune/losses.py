@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from see_tune.errors import SpecError
-from see_tune.imports import quick_imports
+from see_tune.imports import put_off, quick_imports
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,6 +86,7 @@ def build_loss(
             f"loss.{name} has no parameter {', '.join(unknown)}; it takes {', '.join(entry.defaults)}; correct or remove it"
         )
     sizes = {"num_classes": num_classes, "embedding_size": embedding_dim}
+    put_off("scipy.stats")  # half a second, which pytorch-metric-learning takes to rank labels, as no loss here does
     with quick_imports():
         make = resolve_name(entry.target)
     loss: nn.Module = make(**{size: sizes[size] for size in entry.sizes}, **{**entry.defaults, **given})

@@ -16,6 +16,7 @@ import tempfile
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -63,21 +64,22 @@ def read(*, cache: Path, seed: int = 0) -> ImageTable:
 
 def _rendered(cache: Path) -> Path:
     """The folder of the rendered images. One process renders, the others wait for it: the folder appears whole or not at all."""
-    faces = _faces(cache)
+    faces = _faces()
     folder = cache / f"glyphs-{_recipe_key(faces)}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
+                settle_matplotlib(cache)
                 _build(faces, folder)
     return folder
 
 
-def _faces(cache: Path) -> list[Path]:
-    settle_matplotlib(cache)
-    import matplotlib
-
-    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+def _faces() -> list[Path]:
+    package = find_spec("matplotlib")  # looked up and not imported, which takes a good part of the whole reading
+    assert package is not None  # a dependency
+    assert package.origin is not None
+    fonts = Path(package.origin).parent / "mpl-data" / "fonts" / "ttf"
     faces = sorted([*fonts.glob("DejaVu*.ttf"), *fonts.glob("STIXGeneral*.ttf")])
     if not faces:
         raise DatasetError(

@@ -28,6 +28,23 @@ def test_collector_that_was_off_stays_off() -> None:
         gc.enable()
 
 
+def test_module_that_is_put_off_is_imported_at_its_first_use() -> None:
+    code = (
+        "import inspect, sys\n"
+        "from see_tune.losses import build_loss\n"
+        "build_loss('proxy_anchor', num_classes=3, embedding_dim=4)\n"
+        "import scipy.stats as stats\n"
+        "inspect.getmodule(inspect.currentframe())\n"
+        "print('scipy.stats._stats_py' in sys.modules)\n"
+        "from pytorch_metric_learning.utils.common_functions import make_label_to_rank_dict\n"
+        "print(list(make_label_to_rank_dict([30, 10, 20]).values()) == [2, 0, 1], 'scipy.stats._stats_py' in sys.modules)\n"
+        "from scipy.stats import rankdata\n"
+        "print(rankdata is stats.rankdata is sys.modules['scipy.stats'].rankdata)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nTrue True\nTrue\n"
+
+
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
