@@ -139,6 +139,7 @@ def test_engine_starts_nothing_that_one_machine_does_not_need(session: Session) 
     started = " ".join(session.engine.values())
     assert "raylet" in started
     assert "monitor.py" not in started
+    assert "dashboard.py" not in started
 
 
 def test_tunes_own_environment_is_back_when_the_engine_is_gone(session: Session) -> None:
