@@ -151,8 +151,8 @@ def run_from_shell() -> None:
     code = 1
 
     def leave() -> None:
-        """The interpreter would take what was imported apart, for seconds, before the prompt is back. And it
-        remembers a Ctrl-C that passed through an import, and would end by SIGINT although it was answered."""
+        """Without the interpreter's own end: it takes what was imported apart, for seconds, before the prompt is back, and
+        ends by SIGINT where a Ctrl-C has passed through an import, although that was answered."""
         with suppress(OSError):  # nobody reads any more
             sys.stdout.flush()
             sys.stderr.flush()
