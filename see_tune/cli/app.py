@@ -186,10 +186,12 @@ def _interrupt_on_signals() -> None:
     Each interrupts once: those that come during an import wait for its end, and then come one after the other.
     """
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
-    waiting, last_at = 0, -math.inf
+    here, waiting, last_at = os.getpid(), 0, -math.inf
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         nonlocal waiting, last_at
+        if os.getpid() != here:  # forked this moment, and another program in the next
+            return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
         if signum != signal.SIGALRM:
             is_echo, last_at = time.monotonic() - last_at < _ONE_PRESS_S, time.monotonic()

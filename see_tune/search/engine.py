@@ -8,6 +8,7 @@ Imported before anything else that a study needs: Ray takes seconds to start, an
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -97,10 +98,18 @@ class Engine:
         try:
             self._thread.join()
         except KeyboardInterrupt:
-            _kill(_below(os.getpid()))
-            if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+            self._end_at_once()
             raise
+
+    def _end_at_once(self) -> None:
+        """Nothing of Ray is left that anybody could talk to, nor is anybody to try when the process ends."""
+        _mute_ray_threads()
+        atexit.unregister(ray_worker.shutdown)
+        if registry := sys.modules.get("ray.tune.registry"):
+            atexit.unregister(registry._unregister_all)
+        _kill(_below(os.getpid()))
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _live(self) -> None:
         try:
@@ -134,9 +143,7 @@ class Engine:
         """Whoever asks Ray anything without its head waits in C++, which nothing interrupts, and which ends the process itself
         after a minute, and leaves the rest of Ray behind. A killed driver's study is continued like any other."""
         print(f"see-tune: {error}", file=sys.stderr, flush=True)
-        _kill(_below(os.getpid()))
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._end_at_once()
         os._exit(error.exit_code)
 
     def _start(self, folder: Path) -> None:
@@ -288,6 +295,17 @@ def _end_engine() -> None:
     below = [pid for _, process in node.live_processes() for pid in _below(process.pid)]
     node.kill_all_processes(check_alive=False, allow_graceful=False)
     _kill(below)
+
+
+def _mute_ray_threads() -> None:
+    """Those of Ray's threads that listen to it would print a traceback each when it is killed below them."""
+    before = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is None or not failure.thread.name.startswith("ray_"):
+            before(failure)
+
+    threading.excepthook = hook
 
 
 def _kill(pids: Iterable[int]) -> None:
