@@ -292,9 +292,8 @@ def _end_engine() -> None:
     ray.shutdown()
     if node is None:  # it had not started
         return
-    below = [pid for _, process in node.live_processes() for pid in _below(process.pid)]
-    node.kill_all_processes(check_alive=False, allow_graceful=False)
-    _kill(below)
+    _kill(process.pid for _, process in node.live_processes())
+    node.kill_all_processes(check_alive=False, allow_graceful=False)  # they are waited for
 
 
 def _mute_ray_threads() -> None:
@@ -309,9 +308,18 @@ def _mute_ray_threads() -> None:
 
 
 def _kill(pids: Iterable[int]) -> None:
+    """With everything below them; stopped first, so that none of them begins another meanwhile."""
+    found, roots = set[int](), set(pids)
+    while new := roots.union(*map(_below, roots)) - found:
+        _send(signal.SIGSTOP, new)
+        found |= new
+    _send(signal.SIGKILL, found)
+
+
+def _send(number: signal.Signals, pids: Iterable[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def _below(pid: int) -> Iterator[int]:
