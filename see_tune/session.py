@@ -40,6 +40,7 @@ from see_tune.search.nodes import Node, count_slots, has_left, share_out
 from see_tune.search.protocol import Candidate, Protocol, final_lineage, plan_text
 from see_tune.search.rows import row_title
 from see_tune.search.runner import log_to, run
+from see_tune.signals import Presses
 from see_tune.spec.keys import PER_TRIAL, flat
 from see_tune.spec.load import Loaded, dump_study, trial_values
 from see_tune.spec.models import StudySpec
@@ -49,7 +50,6 @@ from see_tune.tracking.registry import Candidate as ChampionCandidate
 from see_tune.trial import run_trial
 from see_tune.wording import counted
 
-_ONE_PRESS_S = 0.05  # no finger presses twice so fast
 _DELIVERY_S = 60.0
 _AWAY_S = 5.0  # of them, for a server that does not answer: the next start tells it
 
@@ -126,7 +126,7 @@ class Session:
         except (StorageAwayError, EngineLostError):
             with suppress(TrackingError):  # a full disk takes no more of the one than of the other
                 tracker.end_study(status="interrupted", ended_at=time.time())
-                tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
+                _deliver(tracker)
             raise
         finally:
             tracker.close()
@@ -198,7 +198,7 @@ class Session:
             self._end_abandoned(tracker)
         tracker.log_study_metrics(_answer_metrics(result))
         tracker.end_study(status="interrupted" if interrupted else "complete", ended_at=time.time())
-        undelivered = tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
+        undelivered = _deliver(tracker)
         result = replace(
             result,
             undelivered=undelivered,
@@ -223,7 +223,8 @@ class Session:
         tracker.log_artifact(report.markdown)
         tracker.log_artifact(report.figures, "figures")
         tracker.set_description(report.answer)
-        tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
+        if not tracker.away():  # else it was waited for just now
+            _deliver(tracker)
 
     def _unanswered(self, result: StudyResult) -> str:
         """Why a study whose rows have all ended has no answer; empty where it has one."""
@@ -241,7 +242,7 @@ class Session:
         _write_result(self.folder, self._result("failed"))
         self._report(tracker)
         tracker.end_study(status="failed", ended_at=time.time())
-        tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
+        _deliver(tracker)
         raise StudyFailedError(why)
 
     def _end_abandoned(self, tracker: Tracker) -> None:
@@ -420,16 +421,15 @@ def _stops_on_signals(desk: Desk, watcher: Watcher) -> Iterator[None]:
         yield
         return
 
-    stopped_at = 0.0
+    presses = Presses()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        nonlocal stopped_at
-        if not desk.stopping:
-            desk.stopping, stopped_at = True, time.monotonic()
-            watcher.note("stopping: running trials go back into the queue. Ctrl-C once more: at once")
+        if presses.is_echo():
             return
-        is_second_press = signum == signal.SIGINT and time.monotonic() - stopped_at > _ONE_PRESS_S
-        if is_second_press and callable(interrupt := before[signal.SIGINT]):
+        if not desk.stopping:
+            desk.stopping = True
+            watcher.note("stopping: running trials go back into the queue. Ctrl-C once more: at once")
+        elif signum == signal.SIGINT and callable(interrupt := before[signal.SIGINT]):
             interrupt(signum, frame)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -506,6 +506,11 @@ def _champion(tracker: Tracker, lineage: str | None) -> dict[str, Any]:
     if registration is None:
         return {"champion": None, "champion_note": "the tracking server is away: the next start registers it"}
     return {"champion": registration.uri, "champion_note": registration.note}
+
+
+def _deliver(tracker: Tracker) -> int:
+    """Wait for the delivery of what was told so far; returns how many events are left for the next start."""
+    return tracker.drain(_DELIVERY_S, away_s=_AWAY_S)
 
 
 def _tracking_problems(tracker: Tracker) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from see_tune.holding import Holder, holder_of
 from see_tune.home import Home, StudyFolder
+from see_tune.results import StudyResult
 from see_tune.search.generations import view_ledgers
 from see_tune.search.ledger import Ledger
 from see_tune.search.rows import FinishedRow, RunningRow
@@ -80,7 +81,7 @@ def read_status(home: Home, name: str) -> StudyStatus:
     """The study `name` of this home. Raises: StudyError where there is none."""
     folder = existing_study(home, name)
     spec = frozen(folder).spec
-    holder = holder_of(folder)
+    holder, stored = holder_of(folder), stored_result(folder)
     ledgers = view_ledgers(folder, spec.study)
     search, final, off = ledgers if ledgers else (None, None, None)
     searched, planned, beside = _finished(search), _finished(final), _finished(off)
@@ -90,8 +91,8 @@ def read_status(home: Home, name: str) -> StudyStatus:
         dataset=spec.dataset.called,
         protocol=spec.protocol,
         objective=trial_values(spec).objective_metric,
-        state=_state(folder, spec, holder),
-        search_ended="" if holder else _search_ended(folder),
+        state=_state(stored, spec, holder),
+        search_ended="" if holder else _search_ended(stored),
         holder=holder,
         trials=spec.budget.trials,
         finished=len(searched),
@@ -111,17 +112,15 @@ def read_status(home: Home, name: str) -> StudyStatus:
     )
 
 
-def _state(folder: StudyFolder, spec: StudySpec, holder: Holder | None) -> State:
+def _state(stored: StudyResult | None, spec: StudySpec, holder: Holder | None) -> State:
     if holder is not None:
         return "running"
-    stored = stored_result(folder)
     if stored is None or stored.status != "done":
         return stored.status if stored else "interrupted"
     return "done" if stored.search_ended or stored.trials >= spec.budget.trials else "interrupted"
 
 
-def _search_ended(folder: StudyFolder) -> str:
-    stored = stored_result(folder)
+def _search_ended(stored: StudyResult | None) -> str:
     return stored.search_ended if stored and stored.search_ended != "trials" else ""
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import atexit
 import errno
-import math
 import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -39,11 +37,11 @@ from see_tune.cli import (
     validate,
 )
 from see_tune.errors import SeeTuneError
+from see_tune.signals import Presses
 
 _INTERRUPTED = 130
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 _AGAIN_S = 0.05
-_ONE_PRESS_S = 0.05  # `timeout -s INT` sends one to the process and one to its group; no finger is so fast
 _APART_S = 0.3  # what one interrupt begins (a word to the user, a clean-up) is under way when the next one comes
 
 app = typer.Typer(
@@ -186,16 +184,15 @@ def _interrupt_on_signals() -> None:
     Each interrupts once: those that come during an import wait for its end, and then come one after the other.
     """
     terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
-    here, waiting, last_at = os.getpid(), 0, -math.inf
+    here, waiting, presses = os.getpid(), 0, Presses()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        nonlocal waiting, last_at
+        nonlocal waiting
         if os.getpid() != here:  # forked this moment, and another program in the next
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes twice where it goes to a process and to its group
         if signum != signal.SIGALRM:
-            is_echo, last_at = time.monotonic() - last_at < _ONE_PRESS_S, time.monotonic()
-            if is_echo:
+            if presses.is_echo():
                 return
             waiting += 1
         if _is_importing(frame):
